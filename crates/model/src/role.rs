@@ -91,7 +91,7 @@ pub enum Part {
 pub enum Rows {
     /// All of it, as stored.
     All,
-    /// These runs of rows `(first, count)`, one after another: packed projections (qwen3_next's `in_proj_qkvz`).
+    /// These runs of rows `(first, count)`, one after another: packed projections (one `in_proj_qkvz`).
     Runs(Vec<(usize, usize)>),
 }
 
