@@ -39,8 +39,11 @@ fn is_test(path: &str) -> bool {
     name == "tests.rs" || name.ends_with("_tests.rs") || parts.any(|folder| folders.contains(&folder))
 }
 
+/// Lines and their numbers.
+type Lines = Vec<(usize, String)>;
+
 /// The lines before `#[cfg(test)] mod`, numbered from 1, and those of the tests after it.
-fn split(path: &str, text: &str) -> (Vec<(usize, String)>, Vec<(usize, String)>) {
+fn split(path: &str, text: &str) -> (Lines, Lines) {
     let lines: Vec<_> = text.lines().enumerate().map(|(i, line)| (i + 1, line.to_owned())).collect();
     if is_test(path) {
         return (Vec::new(), lines);
