@@ -1,0 +1,163 @@
+//! Routed experts, expert-major: each needed expert is visited once with all its tokens.
+
+use super::Cpu;
+use super::activate;
+use super::leaf::{View, matmul};
+use super::product::{expert_view, transpose};
+use crate::backend::ExpertsCall;
+use crate::error::EngineError;
+use crate::experts::Expert;
+use crate::math::axpy;
+use crate::observer::Routes;
+use rayon::prelude::*;
+use smoe_model::role::Proj;
+use smoe_model::spec::Activation;
+
+/// Experts in a turn: bounds the memory of a turn's activations, whatever the model.
+const TURN: usize = 64;
+
+/// One expert with the tokens that chose it.
+struct Visit {
+    expert: Expert,
+    id: u32,
+    /// Flat slots `t * k + s`.
+    slots: Vec<u32>,
+    /// `[slots, hidden]`.
+    x: Vec<f32>,
+    /// `[slots, width]`.
+    g: Vec<f32>,
+    /// `[slots, hidden]`.
+    y: Vec<f32>,
+}
+
+impl Cpu {
+    /// See [`crate::backend::Recorder::experts`].
+    pub(super) fn experts(
+        &self,
+        mut call: ExpertsCall<'_>,
+        routes: &Routes,
+        x: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), EngineError> {
+        let (hidden, k) = (call.hidden, routes.k);
+        let mut by_slot = vec![0.0; call.n * k * hidden];
+        let needed = routes.by_expert(call.moe.experts);
+        for turn in needed.chunks(call.source.at_once().clamp(1, TURN)) {
+            let ids: Vec<u32> = turn.iter().map(|(id, _)| *id).collect();
+            let experts = call.source.fetch(call.layer, &ids)?;
+            let mut visits: Vec<Visit> = (experts.into_iter().zip(turn))
+                .map(|(expert, (id, slots))| {
+                    Visit::new(expert, *id, slots, |slot| {
+                        let t = slot / k;
+                        &x[t * hidden..(t + 1) * hidden]
+                    })
+                })
+                .collect();
+            self.gate_and_up(&mut visits, call.moe.act);
+            if let Some(tap) = &mut call.tap {
+                for visit in &visits {
+                    let rows: Vec<u32> = visit.slots.iter().map(|slot| slot / k as u32).collect();
+                    tap.expert_hidden(visit.id, &rows, &visit.g);
+                }
+            }
+            self.down(&mut visits);
+            for visit in &visits {
+                for (y, &slot) in visit.y.chunks_exact(hidden).zip(&visit.slots) {
+                    by_slot[slot as usize * hidden..][..hidden].copy_from_slice(y);
+                }
+            }
+        }
+        let tokens = out.par_chunks_mut(hidden).zip(by_slot.par_chunks(k * hidden)).zip(routes.weights.par_chunks(k));
+        tokens.with_min_len(16).for_each(|((out, slots), weights)| {
+            out.fill(0.0);
+            slots.chunks_exact(hidden).zip(weights).for_each(|(y, weight)| axpy(*weight, y, out));
+        });
+        Ok(())
+    }
+
+    /// Fills each visit's `g`.
+    fn gate_and_up(&self, visits: &mut [Visit], act: Activation) {
+        let total: usize = visits.iter().map(|v| v.slots.len()).sum();
+        let mut parts: Vec<(Vec<f32>, Vec<f32>)> =
+            visits.iter().map(|v| (vec![0.0; v.g.len()], vec![0.0; v.g.len()])).collect();
+        let mut tasks = Vec::new();
+        for (visit, (gate, up)) in visits.iter().zip(&mut parts) {
+            self.tasks(visit, (Proj::Gate, &visit.x), (gate, total), &mut tasks);
+            self.tasks(visit, (Proj::Up, &visit.x), (up, total), &mut tasks);
+        }
+        tasks.into_par_iter().with_max_len(1).for_each(Task::run);
+        visits.par_iter_mut().zip(parts).for_each(|(visit, (gate, up))| {
+            let (width, m) = (visit.expert.layout.width, visit.slots.len());
+            let mut by_token = vec![0.0; up.len()];
+            transpose(&gate, width, m, &mut visit.g);
+            transpose(&up, width, m, &mut by_token);
+            add_bias(&visit.expert, Proj::Gate, &mut visit.g);
+            add_bias(&visit.expert, Proj::Up, &mut by_token);
+            activate(act, &mut visit.g, &by_token);
+        });
+    }
+
+    /// Fills each visit's `y`.
+    fn down(&self, visits: &mut [Visit]) {
+        let total: usize = visits.iter().map(|v| v.slots.len()).sum();
+        let mut parts: Vec<Vec<f32>> = visits.iter().map(|v| vec![0.0; v.y.len()]).collect();
+        let mut tasks = Vec::new();
+        for (visit, part) in visits.iter().zip(&mut parts) {
+            self.tasks(visit, (Proj::Down, &visit.g), (part, total), &mut tasks);
+        }
+        tasks.into_par_iter().with_max_len(1).for_each(Task::run);
+        visits.par_iter_mut().zip(parts).for_each(|(visit, part)| {
+            let (hidden, m) = (visit.expert.layout.hidden, visit.slots.len());
+            transpose(&part, hidden, m, &mut visit.y);
+            add_bias(&visit.expert, Proj::Down, &mut visit.y);
+        });
+    }
+
+    /// Cuts one matrix of a visit into tasks over rows; `out` is `[rows, slots]`, `total` the tokens of all visits.
+    fn tasks<'a>(
+        &self,
+        visit: &'a Visit,
+        (proj, x): (Proj, &'a [f32]),
+        (out, total): (&'a mut [f32], usize),
+        tasks: &mut Vec<Task<'a>>,
+    ) {
+        let (rows, cols) = visit.expert.shape(proj);
+        let m = visit.slots.len();
+        // The visits are tasks themselves: only a share of the threads is left for each.
+        let block = self.rows_per_task(rows * total.div_ceil(m), cols, m).min(rows).max(1);
+        for (i, out) in out.chunks_mut(block * m).enumerate() {
+            tasks.push(Task { view: expert_view(&visit.expert, proj), first: i * block, x, m, out });
+        }
+    }
+}
+
+impl Visit {
+    fn new<'x>(expert: Expert, id: u32, slots: &[u32], row: impl Fn(usize) -> &'x [f32]) -> Self {
+        let (m, hidden, width) = (slots.len(), expert.layout.hidden, expert.layout.width);
+        let x = slots.iter().flat_map(|slot| row(*slot as usize)).copied().collect();
+        Self { expert, id, slots: slots.to_vec(), x, g: vec![0.0; m * width], y: vec![0.0; m * hidden] }
+    }
+}
+
+/// Some rows of one expert's matrix.
+struct Task<'a> {
+    view: View<'a>,
+    first: usize,
+    x: &'a [f32],
+    m: usize,
+    out: &'a mut [f32],
+}
+
+impl Task<'_> {
+    fn run(self) {
+        let rows = self.first..self.first + self.out.len() / self.m;
+        matmul(&self.view, rows, self.x, self.m, self.out);
+    }
+}
+
+/// Adds a matrix's bias to each row of `x`.
+fn add_bias(expert: &Expert, proj: Proj, x: &mut [f32]) {
+    if let Some(bias) = expert.bias(proj) {
+        x.chunks_exact_mut(bias.len()).for_each(|row| row.iter_mut().zip(&bias).for_each(|(x, b)| *x += b));
+    }
+}

@@ -1,0 +1,103 @@
+//! Matrix products on packed rows: who works on which rows, over one thread's kernel.
+
+use super::Cpu;
+use super::leaf::{Data, View, matmul};
+use crate::experts::{Expert, Part};
+use rayon::prelude::*;
+use smoe_codec::Codec;
+use smoe_model::role::Proj;
+use smoe_model::store::{Dtype, Tensor, q8_scales_at};
+
+/// Multiply-adds below which a task is not worth a thread's attention (about 5 us).
+const TASK: usize = 1 << 16;
+
+/// A stored tensor as the kernels see it.
+///
+/// # Panics
+/// If the tensor's bytes do not have the length that its shape says, which its maker guarantees.
+pub(super) fn view(tensor: &Tensor) -> View<'_> {
+    let (rows, cols, bytes) = (tensor.rows, tensor.cols, tensor.bytes.as_slice());
+    let data = match tensor.dtype {
+        Dtype::Q8 => {
+            let (codes, scales) = bytes.split_at(q8_scales_at(rows, cols));
+            Data::Coded { codec: Codec::Q8, codes: &codes[..rows * cols], scales }
+        }
+        plain => dense(plain, bytes),
+    };
+    View::new(rows, cols, data).expect("a tensor's bytes match its shape")
+}
+
+/// An expert's matrix as the kernels see it.
+///
+/// # Panics
+/// If the layout does not fit the bytes, which its maker guarantees.
+pub(super) fn expert_view(expert: &Expert, proj: Proj) -> View<'_> {
+    let bytes = (*expert.bytes).as_ref();
+    let (rows, cols) = expert.shape(proj);
+    let data = match expert.part(proj) {
+        Part::Dense { dtype, at } => dense(*dtype, &bytes[at.clone()]),
+        Part::Coded { codec, codes, scales } => {
+            Data::Coded { codec: *codec, codes: &bytes[codes.clone()], scales: &bytes[scales.clone()] }
+        }
+    };
+    View::new(rows, cols, data).expect("an expert's layout matches its shape")
+}
+
+fn dense(dtype: Dtype, bytes: &[u8]) -> Data<'_> {
+    match dtype {
+        Dtype::Bf16 => Data::Bf16(bytes),
+        Dtype::F16 => Data::F16(bytes),
+        Dtype::F32 => Data::F32(bytes),
+        Dtype::Q8 => unreachable!("codes are not plain numbers"),
+    }
+}
+
+impl Cpu {
+    /// Rows in a task: enough tasks for every thread, none too small.
+    pub(super) fn rows_per_task(&self, rows: usize, cols: usize, n: usize) -> usize {
+        let least = TASK.div_ceil((cols * n).max(1));
+        rows.div_ceil(self.threads() * 4).max(least).clamp(1, rows.max(1)).next_multiple_of(4)
+    }
+
+    /// `out[t, r] = view[r] . x[t]`, `x` `[n, cols]`, `out` `[n, rows]`.
+    pub(super) fn product(&self, view: &View<'_>, x: &[f32], n: usize, out: &mut [f32]) {
+        let rows = view.rows();
+        if n == 1 {
+            return self.rows_product(view, x, 1, out);
+        }
+        let mut by_row = vec![0.0; rows * n];
+        self.rows_product(view, x, n, &mut by_row);
+        transpose(&by_row, rows, n, out);
+    }
+
+    /// `out[r, t] = view[r] . x[t]`.
+    fn rows_product(&self, view: &View<'_>, x: &[f32], n: usize, out: &mut [f32]) {
+        let block = self.rows_per_task(view.rows(), view.cols(), n);
+        if block >= view.rows() {
+            return matmul(view, 0..view.rows(), x, n, out);
+        }
+        out.par_chunks_mut(block * n).enumerate().for_each(|(i, out)| {
+            let first = i * block;
+            matmul(view, first..first + out.len() / n, x, n, out);
+        });
+    }
+}
+
+/// `[rows, n]` to `[n, rows]`, in tiles that stay in the nearest cache.
+pub(super) fn transpose(x: &[f32], rows: usize, n: usize, out: &mut [f32]) {
+    const TILE: usize = 16;
+    if rows == 0 || n == 0 {
+        return;
+    }
+    out.par_chunks_mut(rows * TILE).enumerate().for_each(|(i, out)| {
+        let (first, tokens) = (i * TILE, out.len() / rows);
+        for r0 in (0..rows).step_by(TILE) {
+            for t in 0..tokens {
+                let out = &mut out[t * rows + r0..(t * rows + r0 + TILE).min(t * rows + rows)];
+                for (r, out) in out.iter_mut().enumerate() {
+                    *out = x[(r0 + r) * n + first + t];
+                }
+            }
+        }
+    });
+}

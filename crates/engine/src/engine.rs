@@ -1,0 +1,150 @@
+//! [`Engine`]: a model ready to compute, and the sessions that use it.
+
+use crate::backend::{Backend, Span};
+use crate::check::{check, rope_limit};
+use crate::cpu::Cpu;
+use crate::error::EngineError;
+use crate::experts::ExpertSource;
+use crate::forward::{Model, Pass, Want};
+use crate::memory::MemoryEstimate;
+use crate::observer::Observer;
+use crate::session::Session;
+use crate::weights::Trunk;
+use smoe_model::spec::ModelSpec;
+use smoe_model::store::TensorStore;
+
+/// How to open a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Threads; 0 takes as many as the machine has.
+    pub threads: usize,
+    /// Positions of a session; `None` takes the model's.
+    pub context: Option<usize>,
+    /// Tokens that one pass of a prefill takes. Results do not depend on it; memory and speed do.
+    pub chunk: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { threads: 0, context: None, chunk: 512 }
+    }
+}
+
+/// A model on a backend.
+pub struct Engine {
+    spec: ModelSpec,
+    trunk: Trunk,
+    source: Box<dyn ExpertSource>,
+    backend: Box<dyn Backend>,
+    options: EngineOptions,
+    context: usize,
+}
+
+impl Engine {
+    /// An engine on the CPU over a store's trunk and a source's experts.
+    ///
+    /// # Errors
+    /// When the spec cannot be computed, a tensor is missing or misshapen, or the context is beyond the model's.
+    pub fn new(
+        store: &dyn TensorStore,
+        source: Box<dyn ExpertSource>,
+        options: &EngineOptions,
+    ) -> Result<Self, EngineError> {
+        check(store.spec())?;
+        let backend = Cpu::new(options.threads, store.spec().hidden)?;
+        Self::on(Box::new(backend), store, source, options)
+    }
+
+    /// An engine on a given backend.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn on(
+        backend: Box<dyn Backend>,
+        store: &dyn TensorStore,
+        source: Box<dyn ExpertSource>,
+        options: &EngineOptions,
+    ) -> Result<Self, EngineError> {
+        let spec = store.spec().clone();
+        check(&spec)?;
+        let limit = rope_limit(&spec);
+        let context = options.context.unwrap_or(spec.context.min(limit.unwrap_or(usize::MAX)));
+        if context == 0 {
+            return Err(EngineError::Spec("a context of 0".into()));
+        }
+        if let Some(limit) = limit.filter(|limit| context > *limit) {
+            return Err(EngineError::ContextLimit { wanted: context, limit });
+        }
+        let trunk = Trunk::load(store, &*backend)?;
+        Ok(Self { spec, trunk, source, backend, options: *options, context })
+    }
+
+    /// The model.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// Positions of a session.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The device, for people.
+    pub fn backend(&self) -> String {
+        self.backend.describe()
+    }
+
+    /// The routed experts.
+    pub fn experts(&self) -> &dyn ExpertSource {
+        &*self.source
+    }
+
+    /// A session that remembers nothing yet.
+    pub fn session(&self) -> Session {
+        let states = self.spec.layers.iter().map(|layer| self.backend.state(&layer.mixer)).collect();
+        Session::new(states, self.context, self.options.chunk)
+    }
+
+    /// What this model needs in memory with `tokens` positions in use.
+    pub fn memory_estimate(&self, tokens: usize) -> MemoryEstimate {
+        MemoryEstimate::new(&self.spec, self.trunk.bytes, self.source.resident_bytes(), tokens, self.options.chunk)
+    }
+
+    /// Takes `ids` in after what the session holds and returns the wanted logits, `[n, vocab]`, `[vocab]` or nothing.
+    ///
+    /// # Errors
+    /// An id outside the vocabulary, no room in the context (nothing is taken in then), or an expert that cannot be
+    /// read (the session is then of no more use).
+    pub fn forward(
+        &self,
+        session: &mut Session,
+        ids: &[u32],
+        observer: &mut dyn Observer,
+        want: Want,
+    ) -> Result<Vec<f32>, EngineError> {
+        if ids.is_empty() {
+            return Err(EngineError::NoTokens);
+        }
+        if let Some((position, &id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= self.spec.vocab) {
+            return Err(EngineError::TokenId { id, position, vocab: self.spec.vocab });
+        }
+        if ids.len() > session.room() {
+            return Err(EngineError::ContextFull { wanted: session.len() + ids.len(), context: session.context() });
+        }
+        let model = Model { spec: &self.spec, trunk: &self.trunk, source: &*self.source };
+        let (mut logits, chunks) = (Vec::new(), ids.len().div_ceil(session.chunk));
+        for (i, chunk) in ids.chunks(session.chunk).enumerate() {
+            let want = if want == Want::Last && i + 1 < chunks { Want::Nothing } else { want };
+            let span = Span { start: session.len, n: chunk.len() };
+            let states = &mut session.states;
+            let mut result = Ok(());
+            self.backend.run(&mut |rec| {
+                let mut pass = Pass { model: &model, rec, observer: &mut *observer, span };
+                result = pass.run(chunk, states, want, &mut logits);
+            });
+            result?;
+            session.len += chunk.len();
+        }
+        Ok(logits)
+    }
+}

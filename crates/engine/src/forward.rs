@@ -1,0 +1,234 @@
+//! The forward pass, written once from the [`ModelSpec`] against [`Recorder`] and [`ExpertSource`].
+
+use crate::backend::{
+    Buffer, ConvCall, DeltaCall, DeltaInputs, ExpertTap, ExpertsCall, GqaCall, MlaCall, MlaInputs, Qkv, Recorder, Span,
+    State,
+};
+use crate::error::EngineError;
+use crate::experts::ExpertSource;
+use crate::observer::{At, Observer};
+use crate::weights::{
+    ConvWeights, DeltaWeights, GatedMlp, GqaWeights, LayerWeights, Linear, MixerWeights, MlaQuery, MlaWeights,
+    MlpWeights, Trunk,
+};
+use smoe_model::spec::{DeltaNet, Gqa, LayerSpec, Mixer, Mla, Mlp, ModelSpec, MoeSpec};
+
+/// Which logits a pass returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// None: the tokens are only taken in.
+    Nothing,
+    /// The last token's, `[vocab]`.
+    Last,
+    /// Every token's, `[n, vocab]`.
+    All,
+}
+
+/// Tokens of a pass whose logits are computed together: bounds their memory for large vocabularies.
+const HEAD_TOKENS: usize = 64;
+
+/// What a pass works with.
+pub(crate) struct Model<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    pub(crate) trunk: &'a Trunk,
+    pub(crate) source: &'a dyn ExpertSource,
+}
+
+/// One pass over one chunk of tokens.
+pub(crate) struct Pass<'a> {
+    pub(crate) model: &'a Model<'a>,
+    pub(crate) rec: &'a mut dyn Recorder,
+    pub(crate) observer: &'a mut dyn Observer,
+    pub(crate) span: Span,
+}
+
+impl Pass<'_> {
+    /// Takes `ids` in; appends the wanted logits to `logits`.
+    pub(crate) fn run(
+        &mut self,
+        ids: &[u32],
+        states: &mut [State],
+        want: Want,
+        logits: &mut Vec<f32>,
+    ) -> Result<(), EngineError> {
+        let Model { spec, trunk, .. } = *self.model;
+        let mut x = self.rec.buffer(self.span.n * spec.hidden);
+        self.rec.embed(&trunk.embedding, ids, spec.multipliers.embedding, &mut x);
+        self.report_hidden(0, &x)?;
+        for (i, ((layer, weights), state)) in spec.layers.iter().zip(&trunk.layers).zip(states).enumerate() {
+            self.layer(i, (layer, weights), state, &mut x)?;
+            self.report_hidden(i + 1, &x)?;
+        }
+        let first = match want {
+            Want::Nothing => return Ok(()),
+            Want::Last => self.span.n - 1,
+            Want::All => 0,
+        };
+        for start in (first..self.span.n).step_by(HEAD_TOKENS) {
+            self.head(&x, Span { start, n: HEAD_TOKENS.min(self.span.n - start) }, logits)?;
+        }
+        Ok(())
+    }
+
+    /// Logits of some rows of the residual stream.
+    fn head(&mut self, x: &Buffer, rows: Span, logits: &mut Vec<f32>) -> Result<(), EngineError> {
+        let Model { spec, trunk, .. } = *self.model;
+        let mut normed = self.rec.buffer(rows.n * spec.hidden);
+        self.rec.norm(&trunk.final_norm, x, rows, &mut normed);
+        let mut out = self.rec.buffer(rows.n * spec.vocab);
+        let (weight, bias) = trunk.head.as_ref().map_or((&trunk.embedding, None), |h| (&h.weight, h.bias.as_ref()));
+        self.rec.linear(weight, bias, &normed, rows.n, &mut out);
+        if spec.multipliers.logits_divisor != 1.0 {
+            self.rec.scale(1.0 / spec.multipliers.logits_divisor, &mut out);
+        }
+        let at = logits.len();
+        logits.resize(at + rows.n * spec.vocab, 0.0);
+        self.rec.read(&out, &mut logits[at..])
+    }
+
+    /// One decoder layer on the stream `x`.
+    pub(crate) fn layer(
+        &mut self,
+        i: usize,
+        (spec, weights): (&LayerSpec, &LayerWeights),
+        state: &mut State,
+        x: &mut Buffer,
+    ) -> Result<(), EngineError> {
+        let (hidden, residual) = (self.model.spec.hidden, self.model.spec.multipliers.residual);
+        let all = Span { start: 0, n: self.span.n };
+        let mut normed = self.rec.buffer(self.span.n * hidden);
+        self.rec.norm(&weights.mixer_norm, x, all, &mut normed);
+        let branch = match (&spec.mixer, &weights.mixer) {
+            (Mixer::Gqa(gqa), MixerWeights::Gqa(w)) => self.gqa(gqa, w, &normed, state),
+            (Mixer::Mla(mla), MixerWeights::Mla(w)) => self.mla(mla, w, &normed, state),
+            (Mixer::DeltaNet(delta), MixerWeights::Delta(w)) => self.delta(delta, w, &normed, state),
+            (Mixer::ShortConv { kernel, .. }, MixerWeights::Conv(w)) => self.conv(*kernel, w, &normed, state),
+            _ => unreachable!("weights are loaded by the spec"),
+        };
+        self.rec.add(&branch, residual, x);
+        self.rec.norm(&weights.mlp_norm, x, all, &mut normed);
+        let branch = match (&spec.mlp, &weights.mlp) {
+            (Mlp::Dense { act, .. }, MlpWeights::Dense(mlp)) => self.mlp(mlp, *act, &normed),
+            (Mlp::Moe(moe), weights @ MlpWeights::Moe { .. }) => self.moe(i, moe, weights, &normed)?,
+            _ => unreachable!("weights are loaded by the spec"),
+        };
+        self.rec.add(&branch, residual, x);
+        Ok(())
+    }
+
+    fn linear(&mut self, linear: &Linear, x: &Buffer) -> Buffer {
+        let mut out = self.rec.buffer(self.span.n * linear.weight.rows);
+        self.rec.linear(&linear.weight, linear.bias.as_ref(), x, self.span.n, &mut out);
+        out
+    }
+
+    fn gqa(&mut self, spec: &Gqa, weights: &GqaWeights, x: &Buffer, state: &mut State) -> Buffer {
+        let (q, k, v) = (self.linear(&weights.q, x), self.linear(&weights.k, x), self.linear(&weights.v, x));
+        let mut heads = self.rec.buffer(self.span.n * spec.heads * spec.head_dim);
+        let call = GqaCall { spec, weights, span: self.span };
+        self.rec.gqa(call, Qkv { q: &q, k: &k, v: &v }, state, &mut heads);
+        self.linear(&weights.o, &heads)
+    }
+
+    fn mla(&mut self, spec: &Mla, weights: &MlaWeights, x: &Buffer, state: &mut State) -> Buffer {
+        let q = match &weights.query {
+            MlaQuery::Direct(q) => self.linear(q, x),
+            MlaQuery::Latent { a, norm, b } => {
+                let latent = self.linear(a, x);
+                let mut normed = self.rec.buffer(self.span.n * norm.cols);
+                self.rec.norm(norm, &latent, Span { start: 0, n: self.span.n }, &mut normed);
+                self.linear(b, &normed)
+            }
+        };
+        let kv = self.linear(&weights.kv_a, x);
+        let mut heads = self.rec.buffer(self.span.n * spec.heads * spec.v_dim);
+        let call = MlaCall { spec, weights, span: self.span };
+        self.rec.mla(call, MlaInputs { q: &q, kv: &kv }, state, &mut heads);
+        self.linear(&weights.o, &heads)
+    }
+
+    fn delta(&mut self, spec: &DeltaNet, weights: &DeltaWeights, x: &Buffer, state: &mut State) -> Buffer {
+        let (qkv, z) = (self.linear(&weights.qkv, x), self.linear(&weights.z, x));
+        let (b, a) = (self.linear(&weights.b, x), self.linear(&weights.a, x));
+        let mut heads = self.rec.buffer(self.span.n * spec.value_heads * spec.value_dim);
+        let call = DeltaCall { spec, weights, n: self.span.n };
+        self.rec.delta_net(call, DeltaInputs { qkv: &qkv, z: &z, b: &b, a: &a }, state, &mut heads);
+        self.linear(&weights.out, &heads)
+    }
+
+    fn conv(&mut self, kernel: usize, weights: &ConvWeights, x: &Buffer, state: &mut State) -> Buffer {
+        let hidden = self.model.spec.hidden;
+        let bcx = self.linear(&weights.input, x);
+        let mut mixed = self.rec.buffer(self.span.n * hidden);
+        self.rec.short_conv(ConvCall { weights, hidden, kernel, n: self.span.n }, &bcx, state, &mut mixed);
+        self.linear(&weights.output, &mixed)
+    }
+
+    fn mlp(&mut self, mlp: &GatedMlp, act: smoe_model::spec::Activation, x: &Buffer) -> Buffer {
+        let (mut gate, up) = (self.linear(&mlp.gate, x), self.linear(&mlp.up, x));
+        self.rec.activate(act, &up, &mut gate);
+        self.linear(&mlp.down, &gate)
+    }
+
+    fn moe(&mut self, i: usize, moe: &MoeSpec, weights: &MlpWeights, x: &Buffer) -> Result<Buffer, EngineError> {
+        let MlpWeights::Moe { router, shared, shared_gate } = weights else { unreachable!("weights follow the spec") };
+        let (hidden, n) = (self.model.spec.hidden, self.span.n);
+        let (at, wants) = (At { layer: i, start: self.span.start }, self.observer.wants());
+        if wants.moe_input {
+            let values = self.values(x, n * hidden)?;
+            self.observer.moe_input(at, &values);
+        }
+        let logits = self.linear(&router.logits, x);
+        let choice = self.rec.route(moe, router, &logits, n);
+        if wants.router {
+            let routes = self.rec.read_choice(&choice)?;
+            self.observer.router(at, &routes);
+        }
+        let mut out = self.rec.buffer(n * hidden);
+        let mut tap = Tap { at, observer: self.observer };
+        let call = ExpertsCall {
+            layer: i,
+            moe,
+            hidden,
+            n,
+            source: self.model.source,
+            tap: wants.expert_hidden.then_some(&mut tap as &mut dyn ExpertTap),
+        };
+        self.rec.experts(call, &choice, x, &mut out)?;
+        if let Some(shared) = shared {
+            let mut y = self.mlp(shared, moe.act, x);
+            if let Some(gate) = shared_gate {
+                let logits = self.linear(gate, x);
+                self.rec.gate_rows(&logits, n, &mut y);
+            }
+            self.rec.add(&y, 1.0, &mut out);
+        }
+        Ok(out)
+    }
+
+    fn report_hidden(&mut self, entry: usize, x: &Buffer) -> Result<(), EngineError> {
+        if self.observer.wants().hidden {
+            let values = self.values(x, self.span.n * self.model.spec.hidden)?;
+            self.observer.hidden(At { layer: entry, start: self.span.start }, &values);
+        }
+        Ok(())
+    }
+
+    fn values(&mut self, x: &Buffer, len: usize) -> Result<Vec<f32>, EngineError> {
+        let mut values = vec![0.0; len];
+        self.rec.read(x, &mut values)?;
+        Ok(values)
+    }
+}
+
+/// Hands an expert's hidden activation to the observer.
+struct Tap<'a> {
+    at: At,
+    observer: &'a mut dyn Observer,
+}
+
+impl ExpertTap for Tap<'_> {
+    fn expert_hidden(&mut self, expert: u32, rows: &[u32], g: &[f32]) {
+        self.observer.expert_hidden(self.at, expert, rows, g);
+    }
+}

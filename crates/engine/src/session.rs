@@ -1,0 +1,39 @@
+//! [`Session`]: what the model remembers of one text.
+
+use crate::backend::State;
+
+/// One text's memory: keys and values or recurrent states of every layer. Several sessions of one engine are
+/// independent of each other.
+pub struct Session {
+    pub(crate) states: Vec<State>,
+    pub(crate) len: usize,
+    context: usize,
+    /// Tokens that one pass of a prefill takes; results do not depend on it.
+    pub chunk: usize,
+}
+
+impl Session {
+    pub(crate) fn new(states: Vec<State>, context: usize, chunk: usize) -> Self {
+        Self { states, len: 0, context, chunk: chunk.max(1) }
+    }
+
+    /// Tokens taken in so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Positions that there are.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Positions left.
+    pub fn room(&self) -> usize {
+        self.context - self.len
+    }
+}

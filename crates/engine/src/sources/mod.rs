@@ -1,0 +1,5 @@
+//! Where experts come from.
+
+mod checkpoint;
+
+pub use checkpoint::CheckpointExperts;
