@@ -87,4 +87,45 @@ mod tests {
             assert!(examples.contains(&format!("smoe {}", command.get_name())), "{}", command.get_name());
         }
     }
+
+    /// Words of a shell line, quotes taken off.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for c in line.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                ' ' if !quoted => words.push(String::new()),
+                c => words.last_mut().expect("never empty").push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    /// Lines of `text` that run smoe, without comments, pipes and redirections.
+    fn commands(text: &str) -> impl Iterator<Item = &str> {
+        let lines = text.lines().map(|line| line.trim().trim_start_matches("$ "));
+        let lines = lines.map(|line| {
+            line.split_once("| smoe ").map_or(line, |(_, _)| line.split_at(line.find("smoe ").unwrap_or(0)).1)
+        });
+        let lines = lines.filter(|line| line.starts_with("smoe "));
+        lines.filter_map(|line| [" #", " |", " >", "   "].iter().fold(Some(line), |line, end| line?.split(end).next()))
+    }
+
+    #[test]
+    fn every_command_that_we_show_parses() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut shown = std::fs::read_to_string(root.join("README.md")).expect("README.md");
+        shown = shown.split("```sh").skip(1).filter_map(|block| block.split("```").next()).collect();
+        for command in Cli::command().get_subcommands() {
+            shown += &command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            shown.push('\n');
+        }
+        shown += &Cli::command().get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(commands(&shown).count() > 20);
+        for line in commands(&shown) {
+            let parsed = Cli::command().try_get_matches_from(words(line));
+            assert!(parsed.is_ok(), "{line}\n{}", parsed.expect_err("not ok"));
+        }
+    }
 }
