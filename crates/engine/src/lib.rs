@@ -7,6 +7,7 @@
 
 pub mod backend;
 mod check;
+pub mod compare;
 pub mod cpu;
 mod engine;
 mod error;
@@ -20,6 +21,7 @@ mod route;
 pub mod sampler;
 mod session;
 pub mod sources;
+pub mod tensors;
 pub mod weights;
 
 pub use backend::Backend;

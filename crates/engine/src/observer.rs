@@ -83,7 +83,7 @@ impl Observer for Silent {
 }
 
 /// Keeps the residual stream and the choices of a run, as golden files hold them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     /// By entry (0 = what enters layer 0): `[tokens, hidden]`.
     pub hidden: Vec<Vec<f32>>,
