@@ -139,8 +139,8 @@ impl Codec {
 pub fn encode_row(codec: Codec, w: &[f32], codes: &mut [u8], scales: &mut [u8]) -> Result<(), EncodeError> {
     check_lengths(codec, w.len(), codes.len(), scales.len());
     match codec {
-        Codec::Q2 => q2::LEVELS.encode_row(w, q2::scale, codes, scales),
-        Codec::Q4 => q4::LEVELS.encode_row(w, q4::scale, codes, scales),
+        Codec::Q2 => q2::UNIFORM.encode_row(w, q2::scale, codes, scales),
+        Codec::Q4 => q4::UNIFORM.encode_row(w, q4::scale, codes, scales),
         Codec::Q8 => q8::encode_row(w, codes, scales),
     }
 }
@@ -152,8 +152,8 @@ pub fn encode_row(codec: Codec, w: &[f32], codes: &mut [u8], scales: &mut [u8]) 
 pub fn decode_row(codec: Codec, codes: &[u8], scales: &[u8], out: &mut [f32]) {
     check_lengths(codec, out.len(), codes.len(), scales.len());
     match codec {
-        Codec::Q2 => q2::LEVELS.decode_row(codes, scales, out),
-        Codec::Q4 => q4::LEVELS.decode_row(codes, scales, out),
+        Codec::Q2 => q2::UNIFORM.decode_row(codes, scales, out),
+        Codec::Q4 => q4::UNIFORM.decode_row(codes, scales, out),
         Codec::Q8 => q8::decode_row(codes, scales, out),
     }
 }

@@ -12,12 +12,15 @@ use crate::GROUP;
 use crate::half::round_f16;
 use crate::uniform::Uniform;
 
-pub(crate) const LEVELS: Uniform = Uniform::new(2);
+pub(crate) const UNIFORM: Uniform = Uniform::new(2);
+
+/// The weight of each code under scale 1. A weight is this product with the scale, in f32.
+pub const LEVELS: [f32; 4] = UNIFORM.levels();
 
 /// The code of weight `w` under scale `s > 0`.
 #[must_use]
 pub fn code(w: f32, s: f32) -> u8 {
-    LEVELS.code(w, s)
+    UNIFORM.code(w, s)
 }
 
 /// The scale of a group of finite weights below 65520: an f16 value, 0 where every f16 above it is worse.

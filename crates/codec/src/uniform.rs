@@ -25,9 +25,25 @@ impl Uniform {
         c.clamp(0.0, 2.0 * self.m) as u8
     }
 
+    /// The weight of code `c` under scale 1.
+    pub(crate) const fn level(self, c: u8) -> f32 {
+        (c as f32 - self.m) / self.m
+    }
+
     /// The weight of code `c` under scale `s`.
     pub(crate) fn weight(self, c: u8, s: f32) -> f32 {
-        (f32::from(c) - self.m) / self.m * s
+        self.level(c) * s
+    }
+
+    /// The levels of the codes `0..N` under scale 1.
+    pub(crate) const fn levels<const N: usize>(self) -> [f32; N] {
+        let mut levels = [0.0; N];
+        let mut c = 0;
+        while c < N {
+            levels[c] = self.level(c as u8);
+            c += 1;
+        }
+        levels
     }
 
     /// Encodes a row group by group; `search` gives the scale (an f16 value) of a group that is finite, not all zeros
