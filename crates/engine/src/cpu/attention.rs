@@ -1,12 +1,13 @@
 //! Attention over remembered rows, grouped-query and latent alike: both come down to [`Attend`].
 
-use super::leaf::{decode_row, matmul};
-use super::product::{transpose, view};
+use super::Cpu;
+use super::product::{decode_row, transpose, view};
 use super::rope::{Rotation, norm_rows};
 use super::rows::Rows;
 use crate::backend::{GqaCall, MlaCall, MlaInputs, Qkv, Span};
 use crate::math::{axpy, dot, exp, sigmoid, sum_of};
 use rayon::prelude::*;
+use smoe_kernels::matmul;
 use smoe_model::spec::QkNorm;
 use smoe_model::store::Tensor;
 
@@ -149,46 +150,48 @@ pub(super) fn gqa(at: GqaCall<'_>, qkv: &Qkv<'_>, state: &mut KvState, out: &mut
     join_heads(&heads, n, dim, &mut out[..n * spec.heads * dim]);
 }
 
-/// See [`crate::backend::Recorder::mla`].
-pub(super) fn mla(at: MlaCall<'_>, inputs: &MlaInputs<'_>, state: &mut LatentState, out: &mut [f32]) {
-    let MlaCall { spec, weights, span } = at;
-    let (n, rank, rope_dim) = (span.n, spec.kv_rank, spec.rope_dim);
-    let row = rank + rope_dim;
-    let rotation = Rotation::new(&spec.rope, span);
-    let mut kv = inputs.kv.get::<Vec<f32>>()[..n * row].to_vec();
-    for (t, kv) in kv.chunks_exact_mut(row).enumerate() {
-        let (latent, key) = kv.split_at_mut(rank);
-        norm_rows(&weights.kv_norm, latent);
-        rotation.apply(t, key);
+impl Cpu {
+    /// See [`crate::backend::Recorder::mla`].
+    pub(super) fn mla(&self, at: MlaCall<'_>, inputs: &MlaInputs<'_>, state: &mut LatentState, out: &mut [f32]) {
+        let MlaCall { spec, weights, span } = at;
+        let (n, rank, rope_dim) = (span.n, spec.kv_rank, spec.rope_dim);
+        let row = rank + rope_dim;
+        let rotation = Rotation::new(&spec.rope, span);
+        let mut kv = inputs.kv.get::<Vec<f32>>()[..n * row].to_vec();
+        for (t, kv) in kv.chunks_exact_mut(row).enumerate() {
+            let (latent, key) = kv.split_at_mut(rank);
+            norm_rows(&weights.kv_norm, latent);
+            rotation.apply(t, key);
+        }
+        state.0.extend(&kv);
+        let q = &inputs.q.get::<Vec<f32>>()[..n * spec.heads * (spec.nope_dim + rope_dim)];
+        let kv_b = weights.kv_b.packed.get::<Tensor>();
+        let q = absorb_keys(at, kv_b, q, &rotation);
+        let attend = Attend {
+            keys: &state.0,
+            values: &state.0,
+            span,
+            group: spec.heads,
+            key_dim: row,
+            value_dim: rank,
+            scale: spec.scale,
+            window: None,
+            sinks: None,
+        };
+        let mut latents = vec![0.0; spec.heads * n * rank];
+        attend.run(&q, &mut latents);
+        // Back from the latent: each head's value rows of `kv_b`.
+        let kv_b = view(kv_b);
+        let mut values = vec![0.0; spec.heads * n * spec.v_dim];
+        values.par_chunks_mut(n * spec.v_dim).zip(latents.par_chunks(n * rank)).enumerate().for_each(
+            |(head, (values, latents))| {
+                let first = head * (spec.nope_dim + spec.v_dim) + spec.nope_dim;
+                matmul(self.isa(), &kv_b, first..first + spec.v_dim, latents, n, values);
+            },
+        );
+        // `values` is [heads * v_dim, n].
+        transpose(&values, spec.heads * spec.v_dim, n, &mut out[..n * spec.heads * spec.v_dim]);
     }
-    state.0.extend(&kv);
-    let q = &inputs.q.get::<Vec<f32>>()[..n * spec.heads * (spec.nope_dim + rope_dim)];
-    let kv_b = weights.kv_b.packed.get::<Tensor>();
-    let q = absorb_keys(at, kv_b, q, &rotation);
-    let attend = Attend {
-        keys: &state.0,
-        values: &state.0,
-        span,
-        group: spec.heads,
-        key_dim: row,
-        value_dim: rank,
-        scale: spec.scale,
-        window: None,
-        sinks: None,
-    };
-    let mut latents = vec![0.0; spec.heads * n * rank];
-    attend.run(&q, &mut latents);
-    // Back from the latent: each head's value rows of `kv_b`.
-    let kv_b = view(kv_b);
-    let mut values = vec![0.0; spec.heads * n * spec.v_dim];
-    values.par_chunks_mut(n * spec.v_dim).zip(latents.par_chunks(n * rank)).enumerate().for_each(
-        |(head, (values, latents))| {
-            let first = head * (spec.nope_dim + spec.v_dim) + spec.nope_dim;
-            matmul(&kv_b, first..first + spec.v_dim, latents, n, values);
-        },
-    );
-    // `values` is [heads * v_dim, n].
-    transpose(&values, spec.heads * spec.v_dim, n, &mut out[..n * spec.heads * spec.v_dim]);
 }
 
 /// Queries against latents: `q_nope` through the head's key rows of `kv_b`, then the rotated part;

@@ -1,7 +1,6 @@
 //! [`Cpu`]: the backend on threads of its own, each operation done when it is recorded.
 
 mod attention;
-mod leaf;
 mod moe;
 mod product;
 mod recurrent;
@@ -18,10 +17,10 @@ use crate::observer::Routes;
 use crate::route::route;
 use crate::weights::{Norm, RouterWeights};
 use attention::{KvState, LatentState};
-use leaf::decode_row;
-use product::view;
+use product::{decode_row, view};
 use rayon::prelude::*;
 use recurrent::{ConvState, DeltaState};
+use smoe_kernels::Isa;
 use smoe_model::spec::{Activation, Mixer, MoeSpec};
 use smoe_model::store::Tensor;
 
@@ -32,6 +31,7 @@ const SERIAL: usize = 1 << 14;
 pub struct Cpu {
     pool: rayon::ThreadPool,
     threads: usize,
+    isa: Isa,
     hidden: usize,
 }
 
@@ -47,7 +47,11 @@ impl Cpu {
             .thread_name(|i| format!("smoe-{i}"))
             .build()
             .map_err(|e| EngineError::Threads { threads, cause: e.to_string() })?;
-        Ok(Self { pool, threads, hidden })
+        Ok(Self { pool, threads, isa: Isa::detect(), hidden })
+    }
+
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -57,7 +61,7 @@ impl Cpu {
 
 impl Backend for Cpu {
     fn describe(&self) -> String {
-        format!("cpu, {} threads", self.threads)
+        format!("cpu, {}, {} threads", self.isa.name(), self.threads)
     }
 
     fn upload(&self, tensor: Tensor) -> Result<Matrix, EngineError> {
@@ -188,7 +192,7 @@ impl Recorder for Direct<'_> {
     }
 
     fn mla(&mut self, at: MlaCall<'_>, inputs: MlaInputs<'_>, state: &mut State, out: &mut Buffer) {
-        attention::mla(at, &inputs, state.get_mut::<LatentState>(), values_mut(out));
+        self.0.mla(at, &inputs, state.get_mut::<LatentState>(), values_mut(out));
     }
 
     fn delta_net(&mut self, at: DeltaCall<'_>, inputs: DeltaInputs<'_>, state: &mut State, out: &mut Buffer) {

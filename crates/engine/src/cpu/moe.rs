@@ -2,7 +2,6 @@
 
 use super::Cpu;
 use super::activate;
-use super::leaf::{View, matmul};
 use super::product::{expert_view, transpose};
 use crate::backend::ExpertsCall;
 use crate::error::EngineError;
@@ -10,6 +9,7 @@ use crate::experts::Expert;
 use crate::math::axpy;
 use crate::observer::Routes;
 use rayon::prelude::*;
+use smoe_kernels::{Isa, Matrix as View, matmul};
 use smoe_model::role::Proj;
 use smoe_model::spec::Activation;
 
@@ -126,7 +126,7 @@ impl Cpu {
         // The visits are tasks themselves: only a share of the threads is left for each.
         let block = self.rows_per_task(rows * total.div_ceil(m), cols, m).min(rows).max(1);
         for (i, out) in out.chunks_mut(block * m).enumerate() {
-            tasks.push(Task { view: expert_view(&visit.expert, proj), first: i * block, x, m, out });
+            tasks.push(Task { isa: self.isa(), view: expert_view(&visit.expert, proj), first: i * block, x, m, out });
         }
     }
 }
@@ -141,6 +141,7 @@ impl Visit {
 
 /// Some rows of one expert's matrix.
 struct Task<'a> {
+    isa: Isa,
     view: View<'a>,
     first: usize,
     x: &'a [f32],
@@ -151,7 +152,7 @@ struct Task<'a> {
 impl Task<'_> {
     fn run(self) {
         let rows = self.first..self.first + self.out.len() / self.m;
-        matmul(&self.view, rows, self.x, self.m, self.out);
+        matmul(self.isa, &self.view, rows, self.x, self.m, self.out);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Matrix products on packed rows: who works on which rows, over one thread's kernel.
 
 use super::Cpu;
-use super::leaf::{Data, View, matmul};
+
 use crate::experts::{Expert, Part};
 use rayon::prelude::*;
-use smoe_codec::Codec;
+use smoe_codec::{Codec, half};
+use smoe_kernels::{Data, Matrix as View, matmul};
 use smoe_model::role::Proj;
 use smoe_model::store::{Dtype, Tensor, q8_scales_at};
 
@@ -74,11 +75,11 @@ impl Cpu {
     fn rows_product(&self, view: &View<'_>, x: &[f32], n: usize, out: &mut [f32]) {
         let block = self.rows_per_task(view.rows(), view.cols(), n);
         if block >= view.rows() {
-            return matmul(view, 0..view.rows(), x, n, out);
+            return matmul(self.isa(), view, 0..view.rows(), x, n, out);
         }
         out.par_chunks_mut(block * n).enumerate().for_each(|(i, out)| {
             let first = i * block;
-            matmul(view, first..first + out.len() / n, x, n, out);
+            matmul(self.isa(), view, first..first + out.len() / n, x, n, out);
         });
     }
 }
@@ -100,4 +101,31 @@ pub(super) fn transpose(x: &[f32], rows: usize, n: usize, out: &mut [f32]) {
             }
         }
     });
+}
+
+/// Row `r` of a matrix, widened to f32.
+///
+/// # Panics
+/// If there is no such row, or `out` is not as wide as the matrix.
+pub(super) fn decode_row(view: &View<'_>, r: usize, out: &mut [f32]) {
+    let cols = view.cols();
+    let row = |width: usize| r * width..(r + 1) * width;
+    match view.data() {
+        Data::Bf16(bytes) => {
+            let pairs = bytes[row(2 * cols)].as_chunks::<2>().0;
+            out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::bf16_to_f32(u16::from_le_bytes(*b)));
+        }
+        Data::F16(bytes) => {
+            let pairs = bytes[row(2 * cols)].as_chunks::<2>().0;
+            out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::f16_to_f32(u16::from_le_bytes(*b)));
+        }
+        Data::F32(bytes) => {
+            let quads = bytes[row(4 * cols)].as_chunks::<4>().0;
+            out.iter_mut().zip(quads).for_each(|(o, b)| *o = f32::from_le_bytes(*b));
+        }
+        Data::Coded { codec, codes, scales } => {
+            let (codes, scales) = (&codes[row(codec.code_bytes(cols))], &scales[row(codec.scale_bytes(cols))]);
+            smoe_codec::decode_row(codec, codes, scales, out);
+        }
+    }
 }
