@@ -5,6 +5,7 @@
 pub mod role;
 pub mod spec;
 pub mod store;
+pub mod text;
 
 pub use role::{Bindings, Role};
 pub use spec::ModelSpec;
