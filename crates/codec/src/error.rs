@@ -33,7 +33,7 @@ impl EncodeError {
 
     /// The same error for a row in which this one's begins at column `start`.
     #[must_use]
-    pub(crate) fn offset(self, start: usize) -> Self {
+    pub fn offset(self, start: usize) -> Self {
         match self {
             Self::NotFinite { col, value } => Self::NotFinite { col: col + start, value },
             Self::Overflow { col, value } => Self::Overflow { col: col + start, value },

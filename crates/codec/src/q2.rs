@@ -40,7 +40,7 @@ pub fn scale(group: &[f32]) -> f32 {
     let total = sorted.iter().fold(0.0, |sum, &a| sum + f64::from(a));
     let (mut small_sum, mut best_gain, mut best) = (0.0, 0.0, 0.0);
     for n_small in 0..=sorted.len() {
-        let (s, gain) = split(small_sum, total, n_small, sorted.len() - n_small);
+        let (s, gain) = split(small_sum, total, n_small as i32, (sorted.len() - n_small) as i32);
         if gain > best_gain {
             (best_gain, best) = (gain, s);
         }
@@ -53,9 +53,9 @@ pub fn scale(group: &[f32]) -> f32 {
 /// whose scale would exceed f16 is below any other.
 #[inline(always)]
 #[must_use]
-pub fn split(small_sum: f64, total: f64, n_small: usize, n_large: usize) -> (f32, f64) {
+pub fn split(small_sum: f64, total: f64, n_small: i32, n_large: i32) -> (f32, f64) {
     let a = small_sum * (1.0 / 3.0) + (total - small_sum);
-    let b = n_small as f64 * (1.0 / 9.0) + n_large as f64;
+    let b = f64::from(n_small) * (1.0 / 9.0) + f64::from(n_large);
     let s = round_f16((a / b) as f32);
     let wide = f64::from(s);
     (s, wide * (2.0 * a - wide * b))

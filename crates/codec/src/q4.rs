@@ -62,7 +62,10 @@ fn error(group: &[f32], s: f32) -> f32 {
 #[inline(always)]
 #[must_use]
 pub fn miss(steps: f32) -> f32 {
-    let (within, beyond) = (steps - steps.floor() - 0.5, steps - 7.5);
-    let distance = if beyond > within { beyond } else { within };
+    // Levels are at 0.5, 1.5, ... 7.5: integers from here on. Adding 1.5 * 2^23 rounds to an integer, as every CPU can.
+    const ROUND: f32 = 12_582_912.0;
+    let shifted = steps - 0.5;
+    let nearest = (shifted + ROUND) - ROUND;
+    let distance = shifted - if nearest < 7.0 { nearest } else { 7.0 };
     distance * distance
 }

@@ -30,6 +30,14 @@ pub fn candidates(absmax: f32) -> [f32; 2] {
     [f16_to_f32(low), f16_to_f32(high)]
 }
 
+/// The scale of a group of finite weights below `127 * 65520`: an f16 value, 0 where the other candidate is no better.
+#[must_use]
+pub fn scale(group: &[f32]) -> f32 {
+    let absmax = group.iter().fold(0.0f32, |m, w| m.max(w.abs()));
+    let [low, high] = candidates(absmax);
+    if error(group, high) < error(group, low) { high } else { low }
+}
+
 pub(crate) fn encode_row(w: &[f32], codes: &mut [u8], scales: &mut [u8]) -> Result<(), EncodeError> {
     let outputs = codes.chunks_mut(GROUP).zip(scales.chunks_exact_mut(SCALE_BYTES));
     for (g, (group, (codes, scale))) in w.chunks(GROUP).zip(outputs).enumerate() {
@@ -37,8 +45,7 @@ pub(crate) fn encode_row(w: &[f32], codes: &mut [u8], scales: &mut [u8]) -> Resu
         if absmax / MAX_CODE >= F16_OVERFLOW {
             return Err(EncodeError::Overflow { col: g * GROUP + col, value: group[col] });
         }
-        let [low, high] = candidates(absmax);
-        let s = if error(group, high) < error(group, low) { high } else { low };
+        let s = self::scale(group);
         scale.copy_from_slice(&f32_to_f16(s).to_le_bytes());
         for (c, &w) in codes.iter_mut().zip(group) {
             *c = if s == 0.0 { 0 } else { code(w, s) as u8 };

@@ -4,15 +4,18 @@
 //! exists. Each product of a row with a token is summed in one fixed order that depends neither on how many tokens nor
 //! on which rows a call has, so results do not change with chunk sizes or threads. Everything here is single-threaded.
 //!
-//! The only crate with `unsafe`: intrinsics in [`simd`](crate)'s implementations and the calls of functions compiled
+//! The only crate with `unsafe`: intrinsics in the vectors' implementations and the calls of functions compiled
 //! for an instruction set, both of which rest on an [`Isa`] that only detection can make. Lengths are checked once, by
 //! [`Matrix::new`] and at the seams.
 
+pub mod bench;
+mod encode;
 mod isa;
 mod matmul;
 mod matrix;
 mod simd;
 
+pub use encode::{RowError, encode_rows, encode_rows_bf16};
 pub use isa::{Avx2, Avx512, Isa};
 pub use matmul::matmul;
 pub use matrix::{Data, Matrix, MatrixError};
