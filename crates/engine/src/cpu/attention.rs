@@ -1,11 +1,12 @@
-//! Attention over remembered rows, grouped-query and latent alike: both come down to [`Attend`].
+//! Attention over remembered rows, grouped-query and latent alike: both come down to [`super::attend`].
 
 use super::Cpu;
+use super::attend::Attend;
 use super::product::{decode_row, transpose, view};
 use super::rope::{Rotation, norm_rows};
 use super::rows::Rows;
-use crate::backend::{GqaCall, MlaCall, MlaInputs, Qkv, Span};
-use crate::math::{axpy, dot, exp, sigmoid, sum_of};
+use crate::backend::{GqaCall, MlaCall, MlaInputs, Qkv};
+use crate::math::{axpy, sigmoid};
 use rayon::prelude::*;
 use smoe_kernels::matmul;
 use smoe_model::spec::QkNorm;
@@ -18,8 +19,8 @@ pub(super) struct KvState {
 }
 
 impl KvState {
-    pub(super) fn new(width: usize) -> Self {
-        Self { keys: Rows::new(width), values: Rows::new(width) }
+    pub(super) fn new(heads: usize, width: usize) -> Self {
+        Self { keys: Rows::new(heads, width), values: Rows::new(heads, width) }
     }
 }
 
@@ -28,48 +29,7 @@ pub(super) struct LatentState(Rows);
 
 impl LatentState {
     pub(super) fn new(width: usize) -> Self {
-        Self(Rows::new(width))
-    }
-}
-
-/// Scaled dot-product attention of some tokens over all rows up to their own.
-struct Attend<'a> {
-    keys: &'a Rows,
-    values: &'a Rows,
-    span: Span,
-    /// Query heads that share a key head.
-    group: usize,
-    key_dim: usize,
-    value_dim: usize,
-    scale: f32,
-    window: Option<usize>,
-    sinks: Option<&'a [f32]>,
-}
-
-impl Attend<'_> {
-    /// `q` `[heads, n, key_dim]` to `out` `[heads, n, value_dim]`.
-    fn run(&self, q: &[f32], out: &mut [f32]) {
-        let n = self.span.n;
-        let jobs = q.par_chunks(self.key_dim).zip(out.par_chunks_mut(self.value_dim)).enumerate();
-        jobs.for_each_init(Vec::new, |scores, (i, (q, out))| self.one(i / n, self.span.start + i % n, q, out, scores));
-    }
-
-    /// One head of one token at `position`.
-    fn one(&self, head: usize, position: usize, q: &[f32], out: &mut [f32], scores: &mut Vec<f32>) {
-        let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        let (key_at, value_at) = (head / self.group * self.key_dim, head / self.group * self.value_dim);
-        let rows = self.keys.range(first, position + 1);
-        scores.clear();
-        scores.extend(rows.map(|key| dot(q, &key[key_at..key_at + self.key_dim]) * self.scale));
-        let sink = self.sinks.map(|sinks| sinks[head]);
-        let max = scores.iter().copied().fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
-        scores.iter_mut().for_each(|s| *s = exp(*s - max));
-        let sum = sum_of(scores, |s| s) + sink.map_or(0.0, |sink| exp(sink - max));
-        out.fill(0.0);
-        for (value, &p) in self.values.range(first, position + 1).zip(scores.iter()) {
-            axpy(p, &value[value_at..value_at + self.value_dim], out);
-        }
-        out.iter_mut().for_each(|o| *o /= sum);
+        Self(Rows::new(1, width))
     }
 }
 
@@ -95,62 +55,64 @@ fn join_heads(x: &[f32], n: usize, width: usize, out: &mut [f32]) {
     }
 }
 
-/// See [`crate::backend::Recorder::gqa`].
-pub(super) fn gqa(at: GqaCall<'_>, qkv: &Qkv<'_>, state: &mut KvState, out: &mut [f32]) {
-    let GqaCall { spec, weights, span } = at;
-    let (n, dim) = (span.n, spec.head_dim);
-    let stride = if spec.output_gate { 2 * dim } else { dim };
-    let q_in = &qkv.q.get::<Vec<f32>>()[..n * spec.heads * stride];
-    let mut k = qkv.k.get::<Vec<f32>>()[..n * spec.kv_heads * dim].to_vec();
-    let mut v = qkv.v.get::<Vec<f32>>()[..n * spec.kv_heads * dim].to_vec();
-    // Rows of all heads together first: a full-width norm runs over them.
-    let mut q = q_in.to_vec();
-    let norms = weights.q_norm.as_ref().zip(weights.k_norm.as_ref());
-    if let (QkNorm::FullWidth, Some((q_norm, k_norm))) = (spec.qk_norm, norms) {
-        norm_rows(q_norm, &mut q);
-        norm_rows(k_norm, &mut k);
-    }
-    if let Some(clip) = spec.clip_qkv {
-        // After a full-width norm, as the reference does.
-        [&mut q, &mut k, &mut v].into_iter().flatten().for_each(|x| *x = x.clamp(-clip, clip));
-    }
-    let mut q = split_heads(&q, n, stride, 0, dim);
-    if let (QkNorm::HeadBeforeRope, Some((q_norm, k_norm))) = (spec.qk_norm, norms) {
-        norm_rows(q_norm, &mut q);
-        norm_rows(k_norm, &mut k);
-    }
-    if let Some(rope) = &spec.rope {
-        let rotation = Rotation::new(rope, span);
-        q.par_chunks_mut(dim).enumerate().for_each(|(i, head)| rotation.apply(i % n, head));
-        k.par_chunks_mut(dim).enumerate().for_each(|(i, head)| rotation.apply(i / spec.kv_heads, head));
-    }
-    if let (QkNorm::HeadAfterRope, Some((q_norm, k_norm))) = (spec.qk_norm, norms) {
-        norm_rows(q_norm, &mut q);
-        norm_rows(k_norm, &mut k);
-    }
-    state.keys.extend(&k);
-    state.values.extend(&v);
-    let attend = Attend {
-        keys: &state.keys,
-        values: &state.values,
-        span,
-        group: spec.heads / spec.kv_heads,
-        key_dim: dim,
-        value_dim: dim,
-        scale: spec.scale,
-        window: spec.window,
-        sinks: weights.sinks.as_ref().map(|sinks| sinks.get::<Vec<f32>>().as_slice()),
-    };
-    let mut heads = vec![0.0; n * spec.heads * dim];
-    attend.run(&q, &mut heads);
-    if spec.output_gate {
-        let gate = split_heads(q_in, n, stride, dim, dim);
-        heads.iter_mut().zip(&gate).for_each(|(o, g)| *o *= sigmoid(*g));
-    }
-    join_heads(&heads, n, dim, &mut out[..n * spec.heads * dim]);
-}
-
 impl Cpu {
+    /// See [`crate::backend::Recorder::gqa`].
+    pub(super) fn gqa(&self, at: GqaCall<'_>, qkv: &Qkv<'_>, state: &mut KvState, out: &mut [f32]) {
+        let GqaCall { spec, weights, span } = at;
+        let (n, dim) = (span.n, spec.head_dim);
+        let stride = if spec.output_gate { 2 * dim } else { dim };
+        let q_in = &qkv.q.get::<Vec<f32>>()[..n * spec.heads * stride];
+        let mut k = qkv.k.get::<Vec<f32>>()[..n * spec.kv_heads * dim].to_vec();
+        let mut v = qkv.v.get::<Vec<f32>>()[..n * spec.kv_heads * dim].to_vec();
+        // Rows of all heads together first: a full-width norm runs over them.
+        let mut q = q_in.to_vec();
+        let norms = weights.q_norm.as_ref().zip(weights.k_norm.as_ref());
+        if let (QkNorm::FullWidth, Some((q_norm, k_norm))) = (spec.qk_norm, norms) {
+            norm_rows(q_norm, &mut q);
+            norm_rows(k_norm, &mut k);
+        }
+        if let Some(clip) = spec.clip_qkv {
+            // After a full-width norm, as the reference does.
+            [&mut q, &mut k, &mut v].into_iter().flatten().for_each(|x| *x = x.clamp(-clip, clip));
+        }
+        let mut q = split_heads(&q, n, stride, 0, dim);
+        if let (QkNorm::HeadBeforeRope, Some((q_norm, k_norm))) = (spec.qk_norm, norms) {
+            norm_rows(q_norm, &mut q);
+            norm_rows(k_norm, &mut k);
+        }
+        if let Some(rope) = &spec.rope {
+            let rotation = Rotation::new(rope, span);
+            q.par_chunks_mut(dim).enumerate().for_each(|(i, head)| rotation.apply(i % n, head));
+            k.par_chunks_mut(dim).enumerate().for_each(|(i, head)| rotation.apply(i / spec.kv_heads, head));
+        }
+        if let (QkNorm::HeadAfterRope, Some((q_norm, k_norm))) = (spec.qk_norm, norms) {
+            norm_rows(q_norm, &mut q);
+            norm_rows(k_norm, &mut k);
+        }
+        state.keys.extend(&k);
+        state.values.extend(&v);
+        let attend = Attend {
+            isa: self.isa(),
+            threads: self.threads(),
+            keys: &state.keys,
+            values: &state.values,
+            span,
+            group: spec.heads / spec.kv_heads,
+            value_dim: dim,
+            heads: spec.heads,
+            scale: spec.scale,
+            window: spec.window,
+            sinks: weights.sinks.as_ref().map(|sinks| sinks.get::<Vec<f32>>().as_slice()),
+        };
+        let mut heads = vec![0.0; n * spec.heads * dim];
+        attend.run(&q, &mut heads);
+        if spec.output_gate {
+            let gate = split_heads(q_in, n, stride, dim, dim);
+            heads.iter_mut().zip(&gate).for_each(|(o, g)| *o *= sigmoid(*g));
+        }
+        join_heads(&heads, n, dim, &mut out[..n * spec.heads * dim]);
+    }
+
     /// See [`crate::backend::Recorder::mla`].
     pub(super) fn mla(&self, at: MlaCall<'_>, inputs: &MlaInputs<'_>, state: &mut LatentState, out: &mut [f32]) {
         let MlaCall { spec, weights, span } = at;
@@ -168,12 +130,14 @@ impl Cpu {
         let kv_b = weights.kv_b.packed.get::<Tensor>();
         let q = absorb_keys(at, kv_b, q, &rotation);
         let attend = Attend {
+            isa: self.isa(),
+            threads: self.threads(),
             keys: &state.0,
             values: &state.0,
             span,
             group: spec.heads,
-            key_dim: row,
             value_dim: rank,
+            heads: spec.heads,
             scale: spec.scale,
             window: None,
             sinks: None,

@@ -1,5 +1,6 @@
 //! [`Cpu`]: the backend on threads of its own, each operation done when it is recorded.
 
+mod attend;
 mod attention;
 mod moe;
 mod product;
@@ -78,7 +79,7 @@ impl Backend for Cpu {
 
     fn state(&self, mixer: &Mixer) -> State {
         match mixer {
-            Mixer::Gqa(gqa) => State::new(KvState::new(gqa.kv_heads * gqa.head_dim)),
+            Mixer::Gqa(gqa) => State::new(KvState::new(gqa.kv_heads, gqa.head_dim)),
             Mixer::Mla(mla) => State::new(LatentState::new(mla.kv_rank + mla.rope_dim)),
             Mixer::DeltaNet(delta) => State::new(DeltaState::new(delta)),
             Mixer::ShortConv { kernel, .. } => State::new(ConvState::new(*kernel, self.hidden)),
@@ -188,7 +189,7 @@ impl Recorder for Direct<'_> {
     }
 
     fn gqa(&mut self, at: GqaCall<'_>, qkv: Qkv<'_>, state: &mut State, out: &mut Buffer) {
-        attention::gqa(at, &qkv, state.get_mut::<KvState>(), values_mut(out));
+        self.0.gqa(at, &qkv, state.get_mut::<KvState>(), values_mut(out));
     }
 
     fn mla(&mut self, at: MlaCall<'_>, inputs: MlaInputs<'_>, state: &mut State, out: &mut Buffer) {
