@@ -52,11 +52,6 @@ pub(super) const FAMILY: Family = Family {
 fn spec(config: &Config) -> Result<ModelSpec, CheckpointError> {
     let hidden = config.size("hidden_size")?;
     let layers = config.size("num_hidden_layers")?;
-    let experts = config.size("num_experts")?;
-    let top_k = config.size("num_experts_per_tok")?;
-    if top_k > experts {
-        return Err(CheckpointError::item(FILE, "num_experts_per_tok", format!("is {top_k} of num_experts {experts}")));
-    }
     config.word_in("hidden_act", &["silu"], "silu")?;
     config.absent_or_false("use_sliding_window")?;
     config.get("sliding_window");
@@ -67,8 +62,6 @@ fn spec(config: &Config) -> Result<ModelSpec, CheckpointError> {
     config.absent_or_zero("shared_expert_intermediate_size")?;
     let step = config.size_or("decoder_sparse_step", 1)?;
     let dense = config.indices("mlp_only_layers")?;
-    let width = config.size("moe_intermediate_size")?;
-    let normalise = config.flag_or("norm_topk_prob", false)?.then_some(Normalise { eps: 0.0, floor: 0.0 });
     let eps = config.number("rms_norm_eps")? as f32;
     let heads = config.size("num_attention_heads")?;
     let head_dim = config.size_or("head_dim", hidden / heads)?;
@@ -88,22 +81,7 @@ fn spec(config: &Config) -> Result<ModelSpec, CheckpointError> {
         output_gate: false,
         clip_qkv: None,
     };
-    let moe = MoeSpec {
-        experts,
-        top_k,
-        width,
-        act: Activation::SwiGlu,
-        router: RouterSpec {
-            score: RouterScore::Softmax,
-            logit_bias: false,
-            selection_bias: false,
-            groups: None,
-            normalise,
-            scale: 1.0,
-        },
-        shared: None,
-        expert_bias: false,
-    };
+    let moe = moe(config)?;
     let dense_width = config.size_or("intermediate_size", 6144)?;
     let layer = |l: usize| LayerSpec {
         mixer: Mixer::Gqa(gqa.clone()),
@@ -123,5 +101,31 @@ fn spec(config: &Config) -> Result<ModelSpec, CheckpointError> {
         multipliers: Multipliers { embedding: 1.0, residual: 1.0, logits_divisor: 1.0 },
         context: config.size("max_position_embeddings")?,
         tokens: resolve::tokens(config)?,
+    })
+}
+
+fn moe(config: &Config) -> Result<MoeSpec, CheckpointError> {
+    let experts = config.size("num_experts")?;
+    let top_k = config.size("num_experts_per_tok")?;
+    if top_k > experts {
+        return Err(CheckpointError::item(FILE, "num_experts_per_tok", format!("is {top_k} of num_experts {experts}")));
+    }
+    let width = config.size("moe_intermediate_size")?;
+    let normalise = config.flag_or("norm_topk_prob", false)?.then_some(Normalise { eps: 0.0, floor: 0.0 });
+    Ok(MoeSpec {
+        experts,
+        top_k,
+        width,
+        act: Activation::SwiGlu,
+        router: RouterSpec {
+            score: RouterScore::Softmax,
+            logit_bias: false,
+            selection_bias: false,
+            groups: None,
+            normalise,
+            scale: 1.0,
+        },
+        shared: None,
+        expert_bias: false,
     })
 }
