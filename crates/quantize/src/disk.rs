@@ -1,0 +1,31 @@
+//! Questions to the file system that are asked before long work.
+
+use crate::error::{QuantizeError, Result};
+use std::path::{Path, PathBuf};
+
+/// Kept free beside the output: journals, directory blocks, other writers.
+const SPARE: u64 = 16 << 20;
+
+/// The folder that holds `path`.
+#[must_use]
+pub(crate) fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Refuses when the file system of `folder` has less than `needed` bytes free for this user.
+pub(crate) fn require_space(folder: &Path, needed: u64) -> Result<()> {
+    let stat = rustix::fs::statvfs(folder).map_err(|e| QuantizeError::io(folder, "ask for free space")(e.into()))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free < needed.saturating_add(SPARE) {
+        return Err(QuantizeError::NoSpace { path: folder.to_owned(), needed: needed.saturating_add(SPARE), free });
+    }
+    Ok(())
+}
+
+/// Refuses when a file cannot be made in `folder`.
+pub(crate) fn require_writable(folder: &Path) -> Result<()> {
+    tempfile::tempfile_in(folder).map(drop).map_err(QuantizeError::io(folder, "write into it"))
+}

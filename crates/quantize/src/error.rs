@@ -1,0 +1,48 @@
+//! What can go wrong, as values.
+
+use std::path::{Path, PathBuf};
+
+/// A job that was refused, failed or was stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuantizeError {
+    /// A file or folder could not be read or written.
+    #[error("{}: cannot {what}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What was tried: "create", "write".
+        what: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The target exists.
+    #[error("{} exists; --force replaces it", .0.display())]
+    Exists(PathBuf),
+    /// Too little space, found before a byte was written.
+    #[error("{}: expected {needed} B of free space, found {free} B; choose another drive or free some", path.display())]
+    NoSpace {
+        /// The folder that was to hold the output.
+        path: PathBuf,
+        /// Bytes that the job would write.
+        needed: u64,
+        /// Bytes that are free to this user.
+        free: u64,
+    },
+    /// What was asked for makes no sense or is not supported; the text says why and what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// The caller's flag was set.
+    #[error("stopped before the end")]
+    Cancelled,
+}
+
+impl QuantizeError {
+    /// For `map_err` on I/O.
+    pub(crate) fn io(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io { path: path.to_owned(), what, source }
+    }
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, QuantizeError>;
