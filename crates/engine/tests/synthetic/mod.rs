@@ -47,6 +47,12 @@ impl Synthetic {
         model
     }
 
+    /// The same tensors under another spec.
+    #[allow(dead_code)] // Not every test that shares this module asks for it.
+    pub(crate) fn with_spec(self, spec: ModelSpec) -> Self {
+        Self { spec, ..self }
+    }
+
     fn norm(&mut self, role: Role, bias: Role) {
         self.add(role, 1, self.spec.hidden);
         if self.spec.norm.kind == NormKind::LayerNorm {
