@@ -1,5 +1,6 @@
 //! [`EngineError`].
 
+use smoe_model::CheckpointError;
 use smoe_model::store::StoreError;
 
 /// Why the engine could not go on.
@@ -74,9 +75,9 @@ pub enum EngineError {
         /// Why not.
         cause: String,
     },
-    /// The model cannot be opened.
+    /// The checkpoint is refused.
     #[error("{0}")]
-    Open(String),
+    Checkpoint(#[from] CheckpointError),
     /// A file of reference outputs cannot be used.
     #[error("{file}: {fault}")]
     Golden {

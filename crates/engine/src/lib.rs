@@ -17,6 +17,7 @@ pub mod generate;
 mod math;
 mod memory;
 pub mod observer;
+mod open;
 mod route;
 pub mod sampler;
 mod session;

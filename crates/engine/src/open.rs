@@ -1,0 +1,29 @@
+//! Opening a model by its path, whatever holds it.
+
+use crate::engine::{Engine, EngineOptions};
+use crate::error::EngineError;
+use crate::sources::CheckpointExperts;
+use smoe_model::store::TensorStore;
+use smoe_model::{Checkpoint, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Engine {
+    /// Opens a vault or, unquantised, a checkpoint folder.
+    ///
+    /// # Errors
+    /// When it is neither, is refused, or cannot be computed.
+    pub fn open(path: &Path, options: &EngineOptions) -> Result<Self, EngineError> {
+        let checkpoint = Checkpoint::open(path, &OpenOptions::default())?;
+        Self::of_checkpoint(&Arc::new(checkpoint), options)
+    }
+
+    /// An engine over an open checkpoint; its experts are read when first needed.
+    ///
+    /// # Errors
+    /// When the model cannot be computed or a tensor cannot be read.
+    pub fn of_checkpoint(checkpoint: &Arc<Checkpoint>, options: &EngineOptions) -> Result<Self, EngineError> {
+        let source = CheckpointExperts::new(checkpoint.spec(), checkpoint.clone());
+        Self::new(&**checkpoint, Box::new(source), options)
+    }
+}
