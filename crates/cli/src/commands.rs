@@ -5,6 +5,7 @@ mod chat;
 mod completions;
 mod eval;
 mod export;
+mod generation;
 mod import;
 mod inspect;
 mod logits;

@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod fault;
 mod interrupt;
+mod model;
 mod ui;
 
 use std::process::ExitCode;

@@ -1,9 +1,16 @@
 //! `smoe run`.
 
 use super::Outcome;
+use super::generation::{Choice, answer, note, stdin_text, stop_word};
 use crate::args::Compute;
-use crate::ui::Ui;
+use crate::fault::Hint;
+use crate::ui::{Ui, parse_ids, peak_rss_bytes};
+use crate::{interrupt, model};
+use anyhow::Context;
 use clap::Args;
+use serde_json::json;
+use smoe_engine::Stop;
+use smoe_model::text::{Chat, TextModel};
 use std::path::PathBuf;
 
 /// Generate text from a vault or a checkpoint folder.
@@ -24,52 +31,69 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["raw", "ids"])]
     system: Option<String>,
     /// The prompt as token ids: 1,2,3.
-    #[arg(long, value_name = "IDS")]
-    ids: Option<String>,
+    #[arg(long, value_name = "IDS", value_parser = parse_id_list)]
+    ids: Option<IdList>,
     /// Give the prompt to the model as it is, without its chat template.
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
-    generation: Generation,
+    choice: Choice,
     #[command(flatten)]
     compute: Compute,
 }
 
-/// Flags of every command that generates.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Generation")]
-pub(crate) struct Generation {
-    /// The most tokens to generate.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 512)]
-    pub(crate) max_tokens: usize,
-    /// Temperature; 0 always takes the most likely token [default: the model's, else 0].
-    #[arg(long, value_name = "T")]
-    pub(crate) temp: Option<f32>,
-    /// Choose among the K most likely tokens [default: the model's].
-    #[arg(long, value_name = "K")]
-    pub(crate) top_k: Option<usize>,
-    /// Choose among the most likely tokens that hold this share of the probability [default: the model's].
-    #[arg(long, value_name = "P")]
-    pub(crate) top_p: Option<f32>,
-    /// Leave out tokens less likely than this share of the most likely one.
-    #[arg(long, value_name = "P")]
-    pub(crate) min_p: Option<f32>,
-    /// Divide the scores of tokens that have occurred by this.
-    #[arg(long, value_name = "R")]
-    pub(crate) repeat_penalty: Option<f32>,
-    /// Seed of the choice.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Go on past the token that ends a text.
-    #[arg(long)]
-    pub(crate) ignore_eos: bool,
-    /// Tokens that prompt and answer may take together [default: the model's].
-    #[arg(long, value_name = "N")]
-    pub(crate) context: Option<usize>,
+/// A list of ids as one argument.
+#[derive(Debug, Clone)]
+struct IdList(Vec<u32>);
+
+fn parse_id_list(text: &str) -> Result<IdList, String> {
+    parse_ids(text).map(IdList)
 }
 
 impl Run {
-    pub(crate) fn run(self, _ui: &Ui) -> anyhow::Result<Outcome> {
-        anyhow::bail!("not wired yet")
+    pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
+        let typed = match self.prompt.as_deref() {
+            Some("-") => Some(stdin_text().context("stdin")?),
+            other => other.map(String::from),
+        };
+        let opened = model::open(&self.model, &self.compute, self.choice.context, ui)?;
+        let prompt = match (&self.ids, typed) {
+            (Some(IdList(ids)), _) => ids.clone(),
+            (None, typed) => {
+                let missing = || anyhow::anyhow!("{}: has no tokenizer", self.model.display());
+                let text = opened.text.as_ref().ok_or_else(missing).hint("give the prompt as --ids 1,2,3")?;
+                self.encode(text, &typed.unwrap_or_default())?
+            }
+        };
+        let params = self.choice.params(&opened.generation_config);
+        let mut session = opened.engine.session();
+        let said = answer(&opened, &mut session, &prompt, &params, ui)?;
+        let generation = &said.generation;
+        note(generation, opened.engine.context(), ui);
+        ui.object(&json!({
+            "prompt_ids": prompt,
+            "ids": generation.ids,
+            "text": opened.text.is_some().then_some(&said.text),
+            "stop": stop_word(generation.stop),
+            "prefill_tokens_per_second": generation.prefill_tokens_per_second(),
+            "decode_tokens_per_second": generation.decode_tokens_per_second(),
+            "peak_rss_bytes": peak_rss_bytes(),
+        }))?;
+        if generation.stop == Stop::Cancelled { Err(interrupt::error()) } else { Ok(Outcome::Done) }
+    }
+
+    fn encode(&self, text: &TextModel, prompt: &str) -> anyhow::Result<Vec<u32>> {
+        if self.raw {
+            return Ok(text.encode_prompt(prompt)?);
+        }
+        if !text.has_template() {
+            let missing = anyhow::anyhow!("{}: has no chat template", self.model.display());
+            return Err(missing).hint("add --raw to give the prompt to the model as it is");
+        }
+        let mut chat = Chat::default();
+        if let Some(system) = &self.system {
+            chat.push("system", system);
+        }
+        Ok(text.encode_chat(chat.push("user", prompt))?.ids)
     }
 }
