@@ -2,7 +2,8 @@
 
 use super::rows::{Format, Row};
 use super::{GROUP, LANES, MAX_ROWS, Tokens};
-use crate::simd::{Lane, STEPS, Simd};
+use crate::simd::{Lane, STEPS, Simd, Work};
+use core::ops::Range;
 
 /// Tokens that share the decoding of a tile: their activations should stay in the second-level cache.
 const BLOCK_TOKENS: usize = 64;
@@ -40,13 +41,14 @@ pub(super) fn rows<S: Simd, F: Format, const R: usize>(
                     store(simd, row.group(simd, g + i), group);
                 }
             }
-            block(simd, &tile, |t| &tokens.whole(start + t)[g * STEPS..][..count * STEPS], sums);
+            let part = Part::Whole(g * STEPS..(g + count) * STEPS);
+            simd.on(Block { tile: &tile, tokens, start, part, sums });
         }
         if tokens.has_tail() {
             for (tile, row) in tile.iter_mut().zip(rows) {
                 store(simd, row.tail(simd, groups), &mut tile.as_chunks_mut::<STEPS>().0[0]);
             }
-            block(simd, &tile, |t| tokens.tail(start + t), sums);
+            simd.on(Block { tile: &tile, tokens, start, part: Part::Tail, sums });
         }
         for (t, sums) in sums.iter().enumerate() {
             for (r, sum) in sums[..R].iter().enumerate() {
@@ -63,23 +65,42 @@ fn store<S: Simd>(simd: S, group: [S::V; STEPS], out: &mut [Lane; STEPS]) {
     }
 }
 
-/// Adds the products of a tile to the sums of a block; `x` gives the vectors of a token that belong to the tile.
-#[inline(always)]
-fn block<'a, S: Simd, const R: usize>(
-    simd: S,
-    tile: &Tile<R>,
-    x: impl Fn(usize) -> &'a [[f32; LANES]],
-    sums: &mut [[Lane; MAX_ROWS]],
-) {
-    let mut t = 0;
-    while t < sums.len() {
-        let left = sums.len() - t;
-        let rest = &mut sums[t..];
-        t += match S::TILE_ROWS {
-            4 if left >= 6 => registers::<S, R, 6>(simd, tile, |i| x(t + i), rest),
-            2.. if left >= 3 => registers::<S, R, 3>(simd, tile, |i| x(t + i), rest),
-            _ => registers::<S, R, 1>(simd, tile, |i| x(t + i), rest),
+/// The vectors of a token that a tile belongs to.
+enum Part {
+    /// Of its whole groups, those of this range.
+    Whole(Range<usize>),
+    /// Its short group.
+    Tail,
+}
+
+/// Adds the products of a tile to the sums of the tokens from `start`. Work of its own, so that it is compiled once for
+/// all formats.
+struct Block<'a, const R: usize> {
+    tile: &'a Tile<R>,
+    tokens: &'a Tokens<'a>,
+    start: usize,
+    part: Part,
+    sums: &'a mut [[Lane; MAX_ROWS]],
+}
+
+impl<const R: usize> Work for Block<'_, R> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { tile, tokens, start, part, sums } = self;
+        let x = |t: usize| match &part {
+            Part::Whole(range) => &tokens.whole(start + t)[range.clone()],
+            Part::Tail => tokens.tail(start + t),
         };
+        let mut t = 0;
+        while t < sums.len() {
+            let left = sums.len() - t;
+            let rest = &mut sums[t..];
+            t += match S::TILE_ROWS {
+                4 if left >= 6 => registers::<S, R, 6>(simd, tile, |i| x(t + i), rest),
+                2.. if left >= 3 => registers::<S, R, 3>(simd, tile, |i| x(t + i), rest),
+                _ => registers::<S, R, 1>(simd, tile, |i| x(t + i), rest),
+            };
+        }
     }
 }
 
@@ -92,11 +113,19 @@ fn registers<'a, S: Simd, const R: usize, const T: usize>(
     sums: &mut [[Lane; MAX_ROWS]],
 ) -> usize {
     let x: [&[[f32; LANES]]; T] = core::array::from_fn(x);
-    let mut acc: [[S::V; R]; T] = core::array::from_fn(|t| core::array::from_fn(|r| simd.load(&sums[t][r].0)));
     let steps = x[0].len().min(TILE_STEPS);
     let x = x.map(|x| &x[..steps]);
+    let mut acc = [[simd.zero(); R]; T];
+    for t in 0..T {
+        for r in 0..R {
+            acc[t][r] = simd.load(&sums[t][r].0);
+        }
+    }
     for k in 0..steps {
-        let w: [S::V; R] = core::array::from_fn(|r| simd.load(&tile[r][k].0));
+        let mut w = [simd.zero(); R];
+        for r in 0..R {
+            w[r] = simd.load(&tile[r][k].0);
+        }
         for t in 0..T {
             let x = simd.load(&x[t][k]);
             for r in 0..R {

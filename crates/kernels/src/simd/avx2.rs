@@ -64,80 +64,91 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn f32(self, bytes: &[u8; 4 * GROUP]) -> [Pair; STEPS] {
         let halves = bytes.as_chunks::<32>().0;
-        // SAFETY: `self` proves AVX2; each chunk has the 32 bytes that are read, at any alignment.
-        pairs(|h| unsafe { _mm256_loadu_ps(halves[h].as_ptr().cast()) })
+        let mut group = [self.zero(); STEPS];
+        for (v, half) in group.as_flattened_mut().iter_mut().zip(halves) {
+            // SAFETY: `self` proves AVX2; each chunk has the 32 bytes that are read, at any alignment.
+            *v = unsafe { _mm256_loadu_ps(half.as_ptr().cast()) };
+        }
+        group
     }
 
     #[inline(always)]
     fn f16(self, bytes: &[u8; 2 * GROUP]) -> [Pair; STEPS] {
         let halves = bytes.as_chunks::<16>().0;
-        // SAFETY: `self` proves F16C; each chunk has the 16 bytes that are read, at any alignment.
-        pairs(|h| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(halves[h].as_ptr().cast())) })
+        let mut group = [self.zero(); STEPS];
+        for (v, half) in group.as_flattened_mut().iter_mut().zip(halves) {
+            // SAFETY: `self` proves F16C; each chunk has the 16 bytes that are read, at any alignment.
+            *v = unsafe { _mm256_cvtph_ps(_mm_loadu_si128(half.as_ptr().cast())) };
+        }
+        group
     }
 
     #[inline(always)]
     fn bf16(self, bytes: &[u8; 2 * GROUP]) -> [Pair; STEPS] {
         let halves = bytes.as_chunks::<16>().0;
-        pairs(|h| {
+        let mut group = [self.zero(); STEPS];
+        for (v, half) in group.as_flattened_mut().iter_mut().zip(halves) {
             // SAFETY: `self` proves AVX2; each chunk has the 16 bytes that are read, at any alignment.
-            unsafe {
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves[h].as_ptr().cast()));
+            *v = unsafe {
+                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(half.as_ptr().cast()));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            }
-        })
+            };
+        }
+        group
     }
 
     #[inline(always)]
     fn q2(self, codes: &[u8; GROUP / 4], scale: u16) -> [Pair; STEPS] {
         let words = codes.as_chunks::<4>().0;
+        let mut group = [self.zero(); STEPS];
         // SAFETY: `self` proves AVX2 and F16C; the static has the 32 bytes that are read.
         unsafe {
             let table = _mm256_mul_ps(_mm256_loadu_ps(Q2_LEVELS.as_ptr()), splat(scale));
             let shifts =
                 [_mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14), _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30)];
-            pairs(|h| {
-                let word = _mm256_set1_epi32(i32::from_le_bytes(words[h / 2]));
-                _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(word, shifts[h % 2]))
-            })
+            for ([low, high], word) in group.iter_mut().zip(words) {
+                let word = _mm256_set1_epi32(i32::from_le_bytes(*word));
+                *low = _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(word, shifts[0]));
+                *high = _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(word, shifts[1]));
+            }
         }
+        group
     }
 
     #[inline(always)]
     fn q4(self, codes: &[u8; GROUP / 2], scale: u16) -> [Pair; STEPS] {
         let words = codes.as_chunks::<4>().0;
+        let mut group = [self.zero(); STEPS];
         // SAFETY: `self` proves AVX2 and F16C; the levels have the 64 bytes that are read.
         unsafe {
             let scale = splat(scale);
             let low = _mm256_mul_ps(_mm256_loadu_ps(q4::LEVELS.as_ptr()), scale);
             let high = _mm256_mul_ps(_mm256_loadu_ps(q4::LEVELS.as_ptr().add(8)), scale);
             let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-            pairs(|h| {
-                let code = _mm256_srlv_epi32(_mm256_set1_epi32(i32::from_le_bytes(words[h])), shifts);
+            for (v, word) in group.as_flattened_mut().iter_mut().zip(words) {
+                let code = _mm256_srlv_epi32(_mm256_set1_epi32(i32::from_le_bytes(*word)), shifts);
                 // The look-ups take three bits of a code, the blend its fourth as a sign.
                 let (below, above) = (_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code));
-                _mm256_blendv_ps(below, above, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(code)))
-            })
+                *v = _mm256_blendv_ps(below, above, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(code)));
+            }
         }
+        group
     }
 
     #[inline(always)]
     fn q8(self, codes: &[u8; GROUP], scale: u16) -> [Pair; STEPS] {
         let halves = codes.as_chunks::<8>().0;
+        let mut group = [self.zero(); STEPS];
         // SAFETY: `self` proves AVX2 and F16C; each chunk has the 8 bytes that are read, at any alignment.
         unsafe {
             let scale = splat(scale);
-            pairs(|h| {
-                let wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(halves[h].as_ptr().cast()));
-                _mm256_mul_ps(_mm256_cvtepi32_ps(wide), scale)
-            })
+            for (v, half) in group.as_flattened_mut().iter_mut().zip(halves) {
+                let wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(half.as_ptr().cast()));
+                *v = _mm256_mul_ps(_mm256_cvtepi32_ps(wide), scale);
+            }
         }
+        group
     }
-}
-
-/// Eight half vectors as four whole ones.
-#[inline(always)]
-fn pairs(half: impl Fn(usize) -> __m256) -> [Pair; STEPS] {
-    core::array::from_fn(|j| [half(2 * j), half(2 * j + 1)])
 }
 
 /// An f16 in every lane.

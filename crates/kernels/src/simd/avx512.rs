@@ -62,71 +62,87 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn f32(self, bytes: &[u8; 4 * GROUP]) -> [__m512; STEPS] {
         let steps = bytes.as_chunks::<64>().0;
-        // SAFETY: `self` proves AVX-512; each chunk has the 64 bytes that are read, at any alignment.
-        core::array::from_fn(|j| unsafe { _mm512_loadu_ps(steps[j].as_ptr().cast()) })
+        let mut group = [self.zero(); STEPS];
+        for (v, step) in group.iter_mut().zip(steps) {
+            // SAFETY: `self` proves AVX-512; each chunk has the 64 bytes that are read, at any alignment.
+            *v = unsafe { _mm512_loadu_ps(step.as_ptr().cast()) };
+        }
+        group
     }
 
     #[inline(always)]
     fn f16(self, bytes: &[u8; 2 * GROUP]) -> [__m512; STEPS] {
         let steps = bytes.as_chunks::<32>().0;
-        // SAFETY: `self` proves AVX-512; each chunk has the 32 bytes that are read, at any alignment.
-        core::array::from_fn(|j| unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(steps[j].as_ptr().cast())) })
+        let mut group = [self.zero(); STEPS];
+        for (v, step) in group.iter_mut().zip(steps) {
+            // SAFETY: `self` proves AVX-512; each chunk has the 32 bytes that are read, at any alignment.
+            *v = unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(step.as_ptr().cast())) };
+        }
+        group
     }
 
     #[inline(always)]
     fn bf16(self, bytes: &[u8; 2 * GROUP]) -> [__m512; STEPS] {
         let steps = bytes.as_chunks::<32>().0;
-        core::array::from_fn(|j| {
+        let mut group = [self.zero(); STEPS];
+        for (v, step) in group.iter_mut().zip(steps) {
             // SAFETY: `self` proves AVX-512; each chunk has the 32 bytes that are read, at any alignment.
-            unsafe {
-                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(steps[j].as_ptr().cast()));
+            *v = unsafe {
+                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(step.as_ptr().cast()));
                 _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-            }
-        })
+            };
+        }
+        group
     }
 
     #[inline(always)]
     fn q2(self, codes: &[u8; GROUP / 4], scale: u16) -> [__m512; STEPS] {
         let words = codes.as_chunks::<4>().0;
+        let mut group = [self.zero(); STEPS];
         // SAFETY: `self` proves AVX-512; the statics have the 64 bytes that are read.
         unsafe {
             let table = _mm512_mul_ps(_mm512_loadu_ps(Q2_LEVELS.as_ptr()), splat(scale));
             let shifts = _mm512_loadu_si512(Q2_SHIFTS.as_ptr().cast());
-            core::array::from_fn(|j| {
-                let word = _mm512_set1_epi32(i32::from_le_bytes(words[j]));
-                _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), table)
-            })
+            for (v, word) in group.iter_mut().zip(words) {
+                let word = _mm512_set1_epi32(i32::from_le_bytes(*word));
+                *v = _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), table);
+            }
         }
+        group
     }
 
     #[inline(always)]
     fn q4(self, codes: &[u8; GROUP / 2], scale: u16) -> [__m512; STEPS] {
+        let mut group = [self.zero(); STEPS];
         // SAFETY: `self` proves AVX-512; `codes` has the 32 bytes that are read, at any alignment; the statics have 64.
         unsafe {
             let table = _mm512_mul_ps(_mm512_loadu_ps(q4::LEVELS.as_ptr()), splat(scale));
             let shifts = _mm512_loadu_si512(Q4_SHIFTS.as_ptr().cast());
             let words = _mm512_castsi256_si512(_mm256_loadu_si256(codes.as_ptr().cast()));
-            core::array::from_fn(|j| {
+            for (j, v) in group.iter_mut().enumerate() {
                 // Two words hold 16 codes: the first for the low lanes, the second for the high ones.
                 let (low, high) = (2 * j as i32, 2 * j as i32 + 1);
                 let which = _mm512_mask_set1_epi32(_mm512_set1_epi32(low), 0xFF00, high);
                 let word = _mm512_permutexvar_epi32(which, words);
-                _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), table)
-            })
+                *v = _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), table);
+            }
         }
+        group
     }
 
     #[inline(always)]
     fn q8(self, codes: &[u8; GROUP], scale: u16) -> [__m512; STEPS] {
         let steps = codes.as_chunks::<16>().0;
+        let mut group = [self.zero(); STEPS];
         // SAFETY: `self` proves AVX-512; each chunk has the 16 bytes that are read, at any alignment.
         unsafe {
             let scale = splat(scale);
-            core::array::from_fn(|j| {
-                let wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(steps[j].as_ptr().cast()));
-                _mm512_mul_ps(_mm512_cvtepi32_ps(wide), scale)
-            })
+            for (v, step) in group.iter_mut().zip(steps) {
+                let wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(step.as_ptr().cast()));
+                *v = _mm512_mul_ps(_mm512_cvtepi32_ps(wide), scale);
+            }
         }
+        group
     }
 }
 

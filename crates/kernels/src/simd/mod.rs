@@ -2,7 +2,8 @@
 //! four of them.
 //!
 //! An implementor is a proof that the CPU has the instructions, so the methods are safe. They and everything generic
-//! over them are inlined into the functions that [`on`](Simd::on) compiles for the instruction set.
+//! over them are inlined into the functions that [`on`](Simd::on) compiles for the instruction set. No closure may call
+//! a vector method: nothing forces a closure to be inlined, and one that is not calls a function for each instruction.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
