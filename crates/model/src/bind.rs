@@ -119,7 +119,8 @@ impl Binder<'_> {
 
     /// A missing tensor, with what its layer has instead.
     fn missing(&self, name: &str) -> CheckpointError {
-        let prefix: String = name.split_inclusive('.').take(3).collect();
+        let parent = name.trim_end_matches(".weight").rsplit_once('.').map_or("", |p| p.0);
+        let prefix = format!("{parent}.");
         let near: Vec<&str> = self
             .tensors
             .keys()

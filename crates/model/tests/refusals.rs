@@ -1,0 +1,295 @@
+//! Every refusal of a checkpoint, with its exact message: a golden folder is copied, broken in one place, and opened.
+
+use serde_json::{Value, json};
+use smoe_model::{Checkpoint, CheckpointError, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Name to (dtype, shape, bytes).
+type Tensors = BTreeMap<String, (String, Vec<usize>, Vec<u8>)>;
+
+/// A model in memory, to be written as a folder.
+#[derive(Clone)]
+struct Model {
+    config: Value,
+    tensors: Tensors,
+}
+
+fn golden() -> Model {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/qwen3_moe");
+    let config = serde_json::from_slice(&fs::read(folder.join("config.json")).expect("config")).expect("JSON");
+    let bytes = fs::read(folder.join("model.safetensors")).expect("weights");
+    let n = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let header: serde_json::Map<String, Value> = serde_json::from_slice(&bytes[8..8 + n]).expect("header");
+    let mut tensors = Tensors::new();
+    for (name, t) in header.iter().filter(|(name, _)| *name != "__metadata__") {
+        let at = |i: usize| 8 + n + t["data_offsets"][i].as_u64().expect("an offset") as usize;
+        let shape =
+            t["shape"].as_array().expect("a shape").iter().map(|d| d.as_u64().expect("a size") as usize).collect();
+        let dtype = t["dtype"].as_str().expect("a dtype").to_owned();
+        tensors.insert(name.clone(), (dtype, shape, bytes[at(0)..at(1)].to_vec()));
+    }
+    Model { config, tensors }
+}
+
+fn safetensors(tensors: &Tensors) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
+    for (name, (dtype, shape, bytes)) in tensors {
+        let begin = data.len();
+        data.extend(bytes);
+        header.insert(name.clone(), json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, data.len()]}));
+    }
+    framed(&Value::Object(header).to_string(), &data)
+}
+
+fn framed(header: &str, data: &[u8]) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+}
+
+impl Model {
+    fn write(&self, folder: &Path) {
+        fs::write(folder.join("config.json"), self.config.to_string()).expect("config");
+        fs::write(folder.join("model.safetensors"), safetensors(&self.tensors)).expect("weights");
+    }
+
+    /// In `n` shards with an index; tensors go round.
+    fn write_shards(&self, folder: &Path, n: usize) {
+        fs::write(folder.join("config.json"), self.config.to_string()).expect("config");
+        let mut shards = vec![Tensors::new(); n];
+        let mut map = serde_json::Map::new();
+        for (i, (name, tensor)) in self.tensors.iter().enumerate() {
+            shards[i % n].insert(name.clone(), tensor.clone());
+            map.insert(name.clone(), json!(shard(i % n + 1, n)));
+        }
+        for (i, tensors) in shards.iter().enumerate() {
+            fs::write(folder.join(shard(i + 1, n)), safetensors(tensors)).expect("shard");
+        }
+        let index = json!({"metadata": {}, "weight_map": map});
+        fs::write(folder.join("model.safetensors.index.json"), index.to_string()).expect("index");
+    }
+}
+
+fn shard(i: usize, n: usize) -> String {
+    format!("model-{i:05}-of-{n:05}.safetensors")
+}
+
+fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    Checkpoint::open(folder, &OpenOptions::default())
+}
+
+/// Writes with `write`, opens, and compares the refusal with `expected`.
+fn check(write: impl Fn(&Model, &Path), expected: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&golden(), folder.path());
+    let refusal = open(folder.path()).expect_err(expected).to_string();
+    assert_eq!(refusal, expected);
+}
+
+const GATE: &str = "model.layers.1.mlp.experts.3.gate_proj.weight";
+
+#[test]
+fn the_copy_itself_opens_whole_and_in_shards() {
+    let folder = tempfile::tempdir().expect("a folder");
+    golden().write(folder.path());
+    let whole = open(folder.path()).expect("whole").report().used;
+    let folder = tempfile::tempdir().expect("a folder");
+    golden().write_shards(folder.path(), 3);
+    assert_eq!(open(folder.path()).expect("shards").report().used, whole);
+    fs::remove_file(folder.path().join("model.safetensors.index.json")).expect("remove");
+    assert_eq!(open(folder.path()).expect("a complete series needs no index").report().used, whole);
+}
+
+#[test]
+fn files_that_do_not_belong_together() {
+    check(
+        |m, f| {
+            m.write_shards(f, 3);
+            fs::remove_file(f.join(shard(2, 3))).expect("remove");
+        },
+        "model-00002-of-00003.safetensors: is missing: model.safetensors.index.json names it",
+    );
+    check(
+        |m, f| {
+            m.write_shards(f, 3);
+            fs::remove_file(f.join("model.safetensors.index.json")).expect("remove");
+            fs::remove_file(f.join(shard(2, 3))).expect("remove");
+        },
+        "model-00002-of-00003.safetensors: is missing from the series of 3 shards",
+    );
+    check(
+        |m, f| {
+            m.write_shards(f, 3);
+            fs::remove_file(f.join("model.safetensors.index.json")).expect("remove");
+            fs::copy(f.join(shard(1, 3)), f.join(shard(4, 3))).expect("copy");
+        },
+        "model-00004-of-00003.safetensors: is beyond the series of 3 shards that model-00001-of-00003.safetensors announces",
+    );
+    check(
+        |m, f| {
+            m.write_shards(f, 3);
+            fs::copy(f.join(shard(1, 3)), f.join(shard(4, 3))).expect("copy");
+        },
+        "model-00004-of-00003.safetensors: belongs to no tensor of model.safetensors.index.json, which has 3 shards",
+    );
+    check(
+        |m, f| {
+            m.write_shards(f, 1);
+            let mut less = m.tensors.clone();
+            less.remove(GATE);
+            fs::write(f.join(shard(1, 1)), safetensors(&less)).expect("shard");
+        },
+        "model.safetensors.index.json: `model.layers.1.mlp.experts.3.gate_proj.weight`: index does not match files: it \
+         says model-00001-of-00001.safetensors, and no shard has the tensor",
+    );
+    check(
+        |m, f| {
+            m.write_shards(f, 2);
+            fs::copy(f.join(shard(1, 2)), f.join(shard(2, 2))).expect("copy");
+        },
+        "model-00002-of-00002.safetensors: `lm_head.weight`: is in model-00001-of-00002.safetensors as well",
+    );
+}
+
+#[test]
+fn files_that_are_not_what_they_seem() {
+    const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 361768\n";
+    check(
+        |m, f| {
+            m.write(f);
+            fs::write(f.join("model.safetensors"), POINTER).expect("pointer");
+        },
+        "model.safetensors: is a Git LFS pointer of 71 B in place of the 361768 B that it announces",
+    );
+    check(
+        |m, f| {
+            m.write(f);
+            let bytes = fs::read(f.join("model.safetensors")).expect("weights");
+            fs::write(f.join("model.safetensors"), &bytes[..bytes.len() - 1]).expect("cut");
+        },
+        &{
+            let len = safetensors(&golden().tensors).len();
+            let last = golden().tensors.keys().last().expect("a tensor").clone();
+            format!(
+                "model.safetensors: `{last}`: expected at least {len} B in the file, found {} B; download this shard again",
+                len - 1
+            )
+        },
+    );
+    check(
+        |m, f| {
+            m.write(f);
+            fs::write(f.join("model.safetensors"), [0xFF; 64]).expect("noise");
+        },
+        "model.safetensors: not a safetensors file: it announces a header of 18446744073709551615 B, the file has 64 B",
+    );
+    check(
+        |m, f| {
+            m.write(f);
+            let twice = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
+            fs::write(f.join("model.safetensors"), framed(twice, &[0, 0])).expect("twice");
+        },
+        "model.safetensors: header is not valid: the name `a` occurs twice at line 1 column 61",
+    );
+    check(
+        |m, f| {
+            m.write(f);
+            let hole = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
+            fs::write(f.join("model.safetensors"), framed(hole, &[0, 0])).expect("hole");
+        },
+        "model.safetensors: `a`: its data leaves a hole before it (expected offset 61, found 62)",
+    );
+}
+
+#[test]
+fn tensors_that_contradict_the_config() {
+    let wrong_dtype = |m: &Model, f: &Path| {
+        let mut m = m.clone();
+        let t = m.tensors.get_mut(GATE).expect("there");
+        t.0 = "I16".into();
+        m.write(f);
+    };
+    check(wrong_dtype, &format!("model.safetensors: `{GATE}`: expected BF16, F16 or F32, found I16"));
+    check(
+        |m, f| {
+            let mut m = m.clone();
+            m.tensors
+                .insert("model.layers.0.mlp.shared_expert.up_proj.weight".into(), ("BF16".into(), vec![1], vec![0; 2]));
+            m.write(f);
+        },
+        "model.safetensors: `model.layers.0.mlp.shared_expert.up_proj.weight`: no rule of family qwen3_moe claims this tensor",
+    );
+    check(
+        |m, f| {
+            let mut m = m.clone();
+            let t = m.tensors.get_mut(GATE).expect("there");
+            t.1 = vec![96, 40];
+            m.write(f);
+        },
+        &format!("model.safetensors: `{GATE}`: expected shape [40, 96] by config.json, found [96, 40]"),
+    );
+    check(
+        |m, f| {
+            let mut m = m.clone();
+            let t = m.tensors.remove("model.layers.1.self_attn.q_norm.weight").expect("there");
+            m.tensors.insert("model.layers.1.self_attn.query_norm.weight".into(), t);
+            m.write(f);
+        },
+        "checkpoint: `model.layers.1.self_attn.q_norm.weight`: is missing; there is \
+         model.layers.1.self_attn.k_norm.weight, model.layers.1.self_attn.query_norm.weight",
+    );
+}
+
+#[test]
+fn configs_that_are_not_understood() {
+    let with = |key: &'static str, value: Value| {
+        move |m: &Model, f: &Path| {
+            let mut m = m.clone();
+            m.config[key] = value.clone();
+            m.write(f);
+        }
+    };
+    check(
+        with("model_type", json!("llama4")),
+        "config.json: `model_type`: family llama4 is known and not read by this version",
+    );
+    check(with("model_type", json!("nonsense")), "config.json: `model_type`: family nonsense is not known");
+    check(with("hyper_gate", json!(0.5)), "config.json: `hyper_gate`: unknown key with value 0.5");
+    check(with("hidden_act", json!("gelu")), "config.json: `hidden_act`: expected one of silu, found \"gelu\"");
+    check(
+        with("rope_theta", Value::Null),
+        "config.json: `rope_theta`: expected a number, found neither it nor rope_parameters.rope_theta",
+    );
+    check(
+        with("rope_parameters", json!({"rope_theta": 5.0})),
+        "config.json: `rope_theta`: is 1000000.0, and rope_parameters.rope_theta is 5.0",
+    );
+    check(with("num_experts_per_tok", json!(6)), "config.json: `num_experts_per_tok`: is 6 of num_experts 5");
+    check(with("hidden_size", json!(-1)), "config.json: `hidden_size`: expected a positive number, found -1");
+    let folder = tempfile::tempdir().expect("a folder");
+    with("hyper_gate", json!(0.5))(&golden(), folder.path());
+    let ignore = OpenOptions { ignore_config: vec!["hyper_gate".into()] };
+    Checkpoint::open(folder.path(), &ignore).expect("the way past an unknown key");
+}
+
+/// Cut at every length of the header, and with every byte of it changed: an error or the same model, never a panic.
+#[test]
+fn a_damaged_header_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = golden();
+    model.write(folder.path());
+    let bytes = safetensors(&model.tensors);
+    let header_end = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let path = folder.path().join("model.safetensors");
+    for cut in (0..header_end).step_by(7) {
+        fs::write(&path, &bytes[..cut]).expect("cut");
+        open(folder.path()).expect_err("a cut file");
+    }
+    for at in (0..header_end).step_by(5) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1 << (at % 8);
+        fs::write(&path, &changed).expect("changed");
+        let _ = open(folder.path());
+    }
+}
