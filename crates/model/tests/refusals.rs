@@ -190,7 +190,7 @@ fn files_that_are_not_what_they_seem() {
             let twice = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
             fs::write(f.join("model.safetensors"), framed(twice, &[0, 0])).expect("twice");
         },
-        "model.safetensors: header is not valid: the name `a` occurs twice at line 1 column 61",
+        "model.safetensors: header is not valid: the name `a` occurs twice at line 1 column 56",
     );
     check(
         |m, f| {
