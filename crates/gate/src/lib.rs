@@ -1,1 +1,20 @@
-//! Crate `gate` of smoe.
+//! Proof: what a conversion costs, measured on text.
+//!
+//! [`Windows`] is evaluation text as rows of token ids; [`evaluate`] runs one or two models over it and gives an
+//! [`Evaluation`]; [`bootstrap`] defines its intervals well enough to compute them again in another language.
+#![forbid(unsafe_code)]
+
+pub mod bootstrap;
+mod documents;
+mod error;
+mod eval;
+mod model;
+mod per_token;
+mod score;
+mod windows;
+
+pub use error::GateError;
+pub use eval::{Control, DocumentSums, EvalOptions, Evaluation, Outcome, Progress, evaluate};
+pub use model::{EngineModel, LogitsModel, ModelFault};
+pub use per_token::PerToken;
+pub use windows::Windows;
