@@ -5,7 +5,7 @@ mod chat;
 mod completions;
 mod eval;
 mod export;
-mod generation;
+pub(crate) mod generation;
 mod import;
 mod inspect;
 mod logits;

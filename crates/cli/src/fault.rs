@@ -2,6 +2,7 @@
 
 use crate::ui::Ui;
 use clap::error::ErrorKind;
+use smoe_model::CheckpointError;
 use std::error::Error;
 use std::fmt;
 use std::io::{ErrorKind as IoErrorKind, Write, stderr, stdout};
@@ -38,7 +39,8 @@ impl<T, E: Into<anyhow::Error>> Hint<T> for Result<T, E> {
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
+        // A file named by its error and by its context is named once.
+        if text.is_empty() || cause.starts_with(&text) {
             text = cause;
         } else if !text.contains(&cause) {
             text = format!("{text}: {cause}");
@@ -48,7 +50,10 @@ fn chain(error: &anyhow::Error) -> String {
 }
 
 fn hint_of(error: &anyhow::Error) -> Option<&str> {
-    error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()).map(|hinted| hinted.hint.as_str())
+    error.chain().find_map(|cause| {
+        let ours = cause.downcast_ref::<Hinted>().map(|hinted| hinted.hint.as_str());
+        ours.or_else(|| cause.downcast_ref::<CheckpointError>()?.hint.as_deref())
+    })
 }
 
 /// Whether the reader of our output went away (`smoe ... | head`): no error.
@@ -119,6 +124,12 @@ mod tests {
         let error = error.context("cannot open the model").expect_err("an error");
         assert_eq!(chain(&error), "cannot open the model: config.json: no such file");
         assert_eq!(hint_of(&error), Some("is this a checkpoint folder?"));
+    }
+
+    #[test]
+    fn a_file_is_named_once() {
+        let error = anyhow::anyhow!("x/config.json: is no JSON").context("x/config.json");
+        assert_eq!(chain(&error), "x/config.json: is no JSON");
     }
 
     #[test]

@@ -3,9 +3,11 @@
 #![allow(dead_code, unused_imports)] // Until every command is wired to its crate.
 
 mod args;
+mod chat;
 mod commands;
 mod fault;
 mod interrupt;
+mod job;
 mod model;
 mod ui;
 

@@ -2,11 +2,14 @@
 
 use crate::args::{Compute, Gpu};
 use crate::fault::Hint;
-use crate::ui::Ui;
+use crate::ui::{Ui, bytes};
+use anyhow::Context;
 use serde_json::Value;
 use smoe_engine::{Engine, EngineOptions};
-use smoe_model::text::TextModel;
+use smoe_model::text::{TextFiles, TextModel};
+use smoe_model::{Checkpoint, OpenOptions};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A model ready to compute.
 pub(crate) struct Opened {
@@ -23,6 +26,45 @@ pub(crate) fn open(path: &Path, compute: &Compute, context: Option<usize>, ui: &
         return Err(anyhow::anyhow!("--gpu {n}: this version computes on the CPU only")).hint("leave --gpu out");
     }
     let options = EngineOptions { threads: usize::from(compute.threads.unwrap_or(0)), context, ..Default::default() };
-    let _ = (path, ui, options);
-    anyhow::bail!("not wired yet")
+    let opened = checkpoint(path, compute, &options, ui)?;
+    keep_promise(&opened.engine, compute, path)?;
+    Ok(opened)
+}
+
+/// Opens an unquantised checkpoint folder.
+fn checkpoint(path: &Path, compute: &Compute, options: &EngineOptions, ui: &Ui) -> anyhow::Result<Opened> {
+    let checkpoint = Checkpoint::open(path, &open_options(&compute.ignore_config)).with_context(|| name(path))?;
+    for note in &checkpoint.report().notes {
+        ui.note(format_args!("note: {note}"));
+    }
+    let text = TextFiles::open(path).with_context(|| name(path))?;
+    let text = text.as_ref().map(TextModel::new).transpose().with_context(|| name(path))?;
+    let generation_config = match checkpoint.generation_config() {
+        Some(text) => serde_json::from_str(text).with_context(|| name(path))?,
+        None => Value::Null,
+    };
+    let engine = Engine::of_checkpoint(&Arc::new(checkpoint), options).with_context(|| name(path))?;
+    Ok(Opened { engine, text, generation_config })
+}
+
+/// How to open a checkpoint, as `--ignore-config` says.
+pub(crate) fn open_options(ignore_config: &[String]) -> OpenOptions {
+    OpenOptions { ignore_config: ignore_config.to_vec() }
+}
+
+/// A path as messages show it.
+pub(crate) fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Refuses before loading what `--ram` cannot hold.
+fn keep_promise(engine: &Engine, compute: &Compute, path: &Path) -> anyhow::Result<()> {
+    let Some(ram) = compute.ram else { return Ok(()) };
+    let needed = engine.memory_estimate(engine.context()).total();
+    if needed <= ram.0 {
+        return Ok(());
+    }
+    let (needed, ram) = (bytes(needed), bytes(ram.0));
+    Err(anyhow::anyhow!("{}: needs {needed} with a context of {}, --ram allows {ram}", name(path), engine.context()))
+        .hint("lower --context, or quantise to a smaller codec; smoe plan shows sizes")
 }

@@ -3,7 +3,7 @@
 mod progress;
 mod quantity;
 
-pub(crate) use progress::Progress;
+pub(crate) use progress::{Progress, Unit};
 pub(crate) use quantity::{Size, bytes, count, parse_ids};
 
 use std::fmt;

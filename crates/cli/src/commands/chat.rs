@@ -1,19 +1,15 @@
 //! `smoe chat`.
 
-mod conversation;
-mod editor;
-mod input;
-
 use super::Outcome;
 use super::generation::{Choice, answer, note};
 use crate::args::Compute;
+use crate::chat::conversation::Conversation;
+use crate::chat::editor::{Editor, Typed};
+use crate::chat::input::{HELP, Input};
 use crate::fault::Hint;
 use crate::ui::Ui;
 use crate::{interrupt, model};
 use clap::Args;
-use conversation::Conversation;
-use editor::{Editor, Typed};
-use input::{HELP, Input};
 use smoe_engine::{GenerateParams, Stop};
 use std::path::{Path, PathBuf};
 

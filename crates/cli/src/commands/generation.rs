@@ -6,6 +6,7 @@ use crate::ui::{Ui, count};
 use clap::Args;
 use serde_json::Value;
 use smoe_engine::{Control, GenerateParams, Generation, SamplerParams, Session, Stop, generate};
+use smoe_model::text::DecodeStream;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -118,7 +119,7 @@ pub(crate) fn answer(
     if let Some(error) = failed {
         return Err(error);
     }
-    let rest = stream.as_mut().map(|stream| stream.finish()).transpose()?.unwrap_or_default();
+    let rest = stream.as_mut().map(DecodeStream::finish).transpose()?.unwrap_or_default();
     ui.piece(&rest)?;
     said.push_str(&rest);
     if !said.ends_with('\n') {

@@ -1,8 +1,10 @@
 //! `smoe synth`.
 
 use super::Outcome;
-use crate::ui::Ui;
+use crate::job::watched;
+use crate::ui::{Ui, bytes, count};
 use clap::Args;
+use smoe_quantize::synth::{self, Overrides, SynthOptions};
 use std::path::PathBuf;
 
 /// Write a random checkpoint or vault of a named shape, to measure with.
@@ -39,7 +41,26 @@ pub(crate) struct Synth {
 }
 
 impl Synth {
-    pub(crate) fn run(self, _ui: &Ui) -> anyhow::Result<Outcome> {
-        anyhow::bail!("not wired yet")
+    pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
+        let options = SynthOptions {
+            shape: self.shape,
+            overrides: Overrides { layers: self.layers, context: self.context, ..Default::default() },
+            seed: self.seed,
+            force: self.force,
+        };
+        if self.vault {
+            anyhow::bail!("synth --vault: not in this version; quantise a synthetic checkpoint instead");
+        }
+        let report = watched("writing", |control| synth::checkpoint(&self.output, &options, control))?;
+        ui.line(format_args!(
+            "{}: {} parameters, {} in {} files, {:.1} s",
+            report.path,
+            count(report.parameters as f64),
+            bytes(report.bytes),
+            report.files,
+            report.seconds
+        ))?;
+        ui.object(&serde_json::to_value(&report)?)?;
+        Ok(Outcome::Done)
     }
 }
