@@ -81,6 +81,18 @@ fn the_bytes_are_the_definitions() {
     }
 }
 
+/// Short groups of few distinct tiny weights: scales are subnormal and coarse, so that candidates and splits tie exactly.
+#[test]
+fn ties_go_to_the_first() {
+    let mut rng = Gaussian::new(32);
+    for cols in [1, 2, 3, 4, 5] {
+        for unit in [-24, -25, -26] {
+            let w: Vec<f32> = (0..4000 * cols).map(|_| ((rng.bits() % 65) as f32 - 32.0) * 2f32.powi(unit)).collect();
+            check(&w, cols, &format!("multiples of 2^{unit}"));
+        }
+    }
+}
+
 /// Random shapes and bit patterns, NaN and infinity among them now and then, from a printed seed.
 #[test]
 fn random_bits_give_the_definitions_bytes_or_error() {
