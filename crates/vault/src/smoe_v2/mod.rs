@@ -1,0 +1,1 @@
+//! S-MoE version 2.
