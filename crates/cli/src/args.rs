@@ -104,12 +104,9 @@ mod tests {
 
     /// Lines of `text` that run smoe, without comments, pipes and redirections.
     fn commands(text: &str) -> impl Iterator<Item = &str> {
-        let lines = text.lines().map(|line| line.trim().trim_start_matches("$ "));
-        let lines = lines.map(|line| {
-            line.split_once("| smoe ").map_or(line, |(_, _)| line.split_at(line.find("smoe ").unwrap_or(0)).1)
-        });
-        let lines = lines.filter(|line| line.starts_with("smoe "));
-        lines.filter_map(|line| [" #", " |", " >", "   "].iter().fold(Some(line), |line, end| line?.split(end).next()))
+        let lines = text.lines().filter_map(|line| line.find("smoe ").map(|at| &line[at..]));
+        let ends = [" #", " |", " >", "   "];
+        lines.map(move |line| &line[..ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len())])
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Progress {
             bar.set_position(done);
         } else if !self.announced && self.started.elapsed() > QUIET && done < total {
             self.announced = true;
-            eprintln!("{}: {} of {} after 2 s", self.what, self.amount(done), self.amount(total));
+            let (percent, total) = (done * 100 / total, self.amount(total));
+            eprintln!("{}: {percent} % of {total} after 2 s", self.what);
         }
     }
 

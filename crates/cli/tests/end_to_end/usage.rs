@@ -29,9 +29,9 @@ fn help_ends_with_examples() {
         assert!(ran.stderr.is_empty(), "{command}: {}", ran.stderr);
     }
     let all = smoe(&["--help"]).expect(0).stdout;
-    let listed = |command: &&str| all.lines().any(|l| l.trim_start().starts_with(*command));
+    let listed = |command: &str| all.lines().any(|l| l.trim_start().starts_with(command));
     assert!(COMMANDS.iter().filter(|c| **c != "synth").all(|c| listed(c)), "{all}");
-    assert!(!listed(&"synth"), "{all}");
+    assert!(!listed("synth"), "{all}");
 }
 
 #[test]
