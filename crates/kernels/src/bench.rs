@@ -11,28 +11,37 @@ use std::time::{Duration, Instant};
 pub struct Encoding {
     /// The codec.
     pub codec: Codec,
-    /// Weights a second on one thread, the best pass.
+    /// Weights a second on one thread, in the median piece.
     pub weights_per_second_per_core: f64,
 }
 
 /// Columns of the measured rows.
 const COLS: usize = 2048;
 
-/// Encodes `rows * 2048` Gaussian bf16 weights in memory with each codec, widening included, again and again for about
-/// `time` each. One thread: the figure is that of a core.
+/// Rows that are timed together.
+const PIECE_ROWS: usize = 16;
+
+/// Encodes Gaussian bf16 weights in memory, `rows` (rounded up to 16) of 2048, with each codec, widening included, again
+/// and again for about `time` each. One thread: the figure is that of a core.
 ///
 /// # Panics
 /// If memory for the weights (4 KiB a row) cannot be had.
 #[must_use]
 pub fn quantize(isa: Isa, rows: usize, time: Duration) -> Vec<Encoding> {
+    let pieces = rows.div_ceil(PIECE_ROWS).max(1);
+    let rows = pieces * PIECE_ROWS;
     let weights = Gaussian::new(1).take(rows * COLS).map(|w| half::f32_to_bf16(w * 0.02));
     let bytes: Vec<u8> = weights.flat_map(u16::to_le_bytes).collect();
     let measure = |codec: Codec| {
         let (mut codes, mut scales) = (vec![0; rows * codec.code_bytes(COLS)], vec![0; rows * codec.scale_bytes(COLS)]);
-        let seconds = best(time, || {
-            encode_rows_bf16(isa, codec, &bytes, COLS, &mut codes, &mut scales).expect("Gaussian weights are finite");
+        let (piece_codes, piece_scales) = (PIECE_ROWS * codec.code_bytes(COLS), PIECE_ROWS * codec.scale_bytes(COLS));
+        let seconds = median(time, pieces, |i| {
+            let w = &bytes[i * PIECE_ROWS * COLS * 2..][..PIECE_ROWS * COLS * 2];
+            let (codes, scales) =
+                (&mut codes[i * piece_codes..][..piece_codes], &mut scales[i * piece_scales..][..piece_scales]);
+            encode_rows_bf16(isa, codec, w, COLS, codes, scales).expect("Gaussian weights are finite");
         });
-        Encoding { codec, weights_per_second_per_core: (rows * COLS) as f64 / seconds }
+        Encoding { codec, weights_per_second_per_core: (PIECE_ROWS * COLS) as f64 / seconds }
     };
     Codec::ALL.into_iter().map(measure).collect()
 }
@@ -44,7 +53,7 @@ pub struct Product {
     pub format: &'static str,
     /// The instruction set.
     pub isa: Isa,
-    /// Packed bytes (codes and scales) a second with one token, the best pass.
+    /// Packed bytes (codes and scales) a second with one token, in the median piece.
     pub gb_per_second: f64,
     /// Of the roof.
     pub share: f64,
@@ -55,11 +64,14 @@ pub struct Product {
 /// Products beside the speed of reading memory.
 #[derive(Debug, Clone)]
 pub struct Products {
-    /// Reading the same number of bytes and doing nothing with them, the best pass.
+    /// Reading the same number of bytes and doing nothing with them, in the median piece.
     pub roof_gb_per_second: f64,
     /// By format.
     pub results: Vec<Product>,
 }
+
+/// Bytes that are timed together, about: far more than a call costs, far less than a time slice reads.
+const READ_BYTES: usize = 1 << 18;
 
 /// Tokens of a product that stands for prefill.
 pub const PREFILL: usize = 128;
@@ -69,34 +81,44 @@ pub const PREFILL: usize = 128;
 #[must_use]
 pub fn kernel(isa: Isa, len_bytes: usize, time: Duration) -> Products {
     let pattern: Vec<f32> = Gaussian::new(2).take(64 * COLS).map(|w| w * 0.02).collect();
-    let memory = vec![1u8; len_bytes];
-    let roof = len_bytes as f64 / best(time, || read(isa, &memory)) / 1e9;
+    let memory = vec![1u8; len_bytes.max(READ_BYTES)];
+    let pieces = memory.as_chunks::<READ_BYTES>().0;
+    let roof = READ_BYTES as f64 / median(time, pieces.len(), |i| read(isa, &pieces[i])) / 1e9;
     drop(memory);
     let results = ["f32", "f16", "bf16", "q2", "q4", "q8"].into_iter().map(|format| {
         let packed = Packed::new(isa, format, &pattern, len_bytes);
         let matrix = packed.matrix();
         let x: Vec<f32> = Gaussian::new(3).take(PREFILL * COLS).collect();
         let mut out = vec![0.0; matrix.rows() * PREFILL];
-        let one = best(time, || matmul(isa, &matrix, 0..matrix.rows(), &x[..COLS], 1, &mut out[..matrix.rows()]));
-        let rows = matrix.rows().min(512);
-        let many = best(time, || matmul(isa, &matrix, 0..rows, &x, PREFILL, &mut out[..rows * PREFILL]));
-        let gb_per_second = matrix.len_bytes() as f64 / one / 1e9;
-        let gflops = (2 * rows * COLS * PREFILL) as f64 / many / 1e9;
+        let mut product = |x: &[f32], rows: usize, n: usize| {
+            median(time, matrix.rows() / rows, |i| {
+                matmul(isa, &matrix, i * rows..(i + 1) * rows, x, n, &mut out[..rows * n]);
+            })
+        };
+        let piece = (matrix.rows() * READ_BYTES / matrix.len_bytes()).clamp(1, matrix.rows());
+        let (one, many) = (product(&x[..COLS], piece, 1), product(&x, PIECE_ROWS, PREFILL));
+        let row_bytes = matrix.len_bytes() as f64 / matrix.rows() as f64;
+        let gb_per_second = piece as f64 * row_bytes / one / 1e9;
+        let gflops = (2 * PIECE_ROWS * COLS * PREFILL) as f64 / many / 1e9;
         Product { format, isa, gb_per_second, share: gb_per_second / roof, gflops }
     });
     Products { roof_gb_per_second: roof, results: results.collect() }
 }
 
-/// Seconds of the fastest of the passes that fit into about `time`; the first warms up where there are more.
-fn best(time: Duration, mut pass: impl FnMut()) -> f64 {
+/// Median seconds of a piece of work that has `pieces` equal pieces. All are done, in turn, for at least `time`.
+///
+/// Pieces take less than a time slice, and the median forgets those that another process interrupted: the figure is that
+/// of a core of one's own.
+fn median(time: Duration, pieces: usize, mut piece: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
-    let mut best = f64::INFINITY;
-    while best.is_infinite() || start.elapsed() < time {
+    let mut seconds = Vec::new();
+    while seconds.len() < pieces || start.elapsed() < time {
         let from = Instant::now();
-        pass();
-        best = best.min(from.elapsed().as_secs_f64());
+        piece(seconds.len() % pieces);
+        seconds.push(from.elapsed().as_secs_f64());
     }
-    best
+    seconds.sort_unstable_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
 }
 
 /// Reads all bytes with the instruction set's vectors.
