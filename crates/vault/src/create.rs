@@ -66,15 +66,15 @@ struct State {
 }
 
 #[derive(Debug, Clone)]
-struct Paths {
-    target: PathBuf,
-    partial: PathBuf,
+pub(crate) struct Paths {
+    pub(crate) target: PathBuf,
+    pub(crate) partial: PathBuf,
     journal: PathBuf,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl Paths {
-    fn of(target: &Path) -> Result<Self, VaultError> {
+    pub(crate) fn of(target: &Path) -> Result<Self, VaultError> {
         let Some(name) = target.file_name() else {
             return Err(VaultError::refused(target, "it has no file name; expected the name of a vault to write"));
         };
@@ -339,7 +339,7 @@ fn check_length(expected: u64, found: u64) -> Result<(), FaultKind> {
     Err(FaultKind::refused(format!("its layout has {expected} B, {found} B were to be written")))
 }
 
-fn check_target(paths: &Paths, existing: Existing) -> Result<(), VaultError> {
+pub(crate) fn check_target(paths: &Paths, existing: Existing) -> Result<(), VaultError> {
     let target = &paths.target;
     match std::fs::metadata(target) {
         Ok(meta) if !meta.is_file() => Err(VaultError::refused(target, "it exists and is no ordinary file")),
@@ -351,7 +351,7 @@ fn check_target(paths: &Paths, existing: Existing) -> Result<(), VaultError> {
 }
 
 /// Opens the partial file, new or not, and makes sure that no other process writes it.
-fn open_partial(paths: &Paths) -> Result<File, VaultError> {
+pub(crate) fn open_partial(paths: &Paths) -> Result<File, VaultError> {
     let mut how = OpenOptions::new();
     let file = how.read(true).write(true).create(true).truncate(false).open(&paths.partial);
     let file = file.map_err(|e| VaultError::io(&paths.partial, "create the file", &e))?;
