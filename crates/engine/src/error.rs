@@ -2,6 +2,7 @@
 
 use smoe_model::CheckpointError;
 use smoe_model::store::StoreError;
+use smoe_vault::VaultError;
 
 /// Why the engine could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +11,19 @@ pub enum EngineError {
     /// A tensor or expert could not be read.
     #[error("{0}")]
     Store(#[from] StoreError),
+    /// The vault is refused.
+    #[error("{0}")]
+    Vault(#[from] VaultError),
+    /// A vault's manifest does not describe a model that this program knows.
+    #[error("{file}: {part}: {cause}")]
+    Manifest {
+        /// The vault.
+        file: String,
+        /// Which part of its manifest.
+        part: &'static str,
+        /// What is wrong.
+        cause: String,
+    },
     /// The spec asks for something that no engine can compute.
     #[error("model spec: {0}")]
     Spec(String),

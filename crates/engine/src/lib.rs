@@ -23,6 +23,7 @@ pub mod sampler;
 mod session;
 pub mod sources;
 pub mod tensors;
+mod vault_store;
 pub mod weights;
 
 pub use backend::Backend;
@@ -35,3 +36,4 @@ pub use memory::{MemoryEstimate, peak_rss_bytes};
 pub use observer::{Observer, Recording, Routes, Silent};
 pub use sampler::{Sampler, SamplerParams};
 pub use session::Session;
+pub use vault_store::VaultStore;

@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Buffer, Matrix};
 use crate::error::EngineError;
 use smoe_codec::half;
-use smoe_model::role::{Part, Role};
+use smoe_model::role::{Part, Role, Rows};
 use smoe_model::spec::{DeltaNet, Gqa, Head, LayerSpec, Mixer, Mla, Mlp, MoeSpec, NormKind, QkNorm};
 use smoe_model::store::{Dtype, Tensor, TensorStore, load_role};
 
@@ -224,6 +224,7 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// A role's tensor, of this shape.
     fn tensor(&mut self, role: Role, rows: usize, cols: usize) -> Result<Tensor, EngineError> {
+        self.check_rows(role, rows)?;
         let tensor =
             load_role(self.store, role)?.ok_or_else(|| EngineError::MissingRole { role: format!("{role:?}") })?;
         let (expected, found) = ([rows, cols], [tensor.rows, tensor.cols]);
@@ -232,6 +233,20 @@ impl Loader<'_> {
         }
         self.bytes += tensor.bytes.len() as u64;
         Ok(tensor)
+    }
+
+    /// Refuses a binding that takes a row twice, before memory is taken for it.
+    fn check_rows(&self, role: Role, rows: usize) -> Result<(), EngineError> {
+        let Some(binding) = self.store.bindings().trunk.get(&role) else { return Ok(()) };
+        let (Some(stored), Rows::Runs(runs)) = (self.store.stored(&binding.tensor), &binding.rows) else {
+            return Ok(());
+        };
+        let (all, cols) = stored.rows_cols();
+        let found = runs.iter().fold(0usize, |sum, run| sum.saturating_add(run.1));
+        if found > all {
+            return Err(EngineError::Shape { role: format!("{role:?}"), expected: [rows, cols], found: [found, cols] });
+        }
+        Ok(())
     }
 
     fn matrix(&mut self, role: Role, rows: usize, cols: usize) -> Result<Matrix, EngineError> {

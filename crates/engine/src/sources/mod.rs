@@ -1,5 +1,7 @@
 //! Where experts come from.
 
 mod checkpoint;
+mod vault;
 
 pub use checkpoint::CheckpointExperts;
+pub use vault::VaultExperts;

@@ -1,4 +1,5 @@
 //! Random models of any spec: a store and experts made from a seed.
+#![allow(dead_code)] // Each test that shares this module uses a part of it.
 
 use smoe_engine::experts::ExpertSource;
 use smoe_engine::sampler::SplitMix64;
@@ -48,9 +49,13 @@ impl Synthetic {
     }
 
     /// The same tensors under another spec.
-    #[allow(dead_code)] // Not every test that shares this module asks for it.
     pub(crate) fn with_spec(self, spec: ModelSpec) -> Self {
         Self { spec, ..self }
+    }
+
+    /// Names, descriptions and bytes of the trunk.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (&String, &Stored, &[u8])> {
+        self.tensors.iter().map(|(name, (stored, bytes))| (name, stored, bytes.as_slice()))
     }
 
     fn norm(&mut self, role: Role, bias: Role) {
@@ -99,7 +104,8 @@ impl TensorStore for Synthetic {
     }
 }
 
-struct RandomExperts(ModelSpec);
+/// Experts of random weights.
+pub(crate) struct RandomExperts(pub(crate) ModelSpec);
 
 impl ExpertReader for RandomExperts {
     fn read_expert_rows(&self, at: ExpertMatrix, first_row: usize, out: &mut [f32]) -> Result<(), StoreError> {
