@@ -68,7 +68,8 @@ fn mixer(at: &str, mixer: &Mixer) -> Result<(), EngineError> {
             sizes(at, &[("key_heads", d.key_heads), ("value_heads", d.value_heads), ("key_dim", d.key_dim)])?;
             sizes(at, &[("value_dim", d.value_dim), ("conv_kernel", d.conv_kernel)])?;
             let widest = d.key_heads.max(d.value_heads).saturating_mul(d.key_dim.max(d.value_dim));
-            sizes(at, &[("head widths", widest.saturating_mul(3))])?;
+            let memory = d.value_heads.saturating_mul(d.key_dim).saturating_mul(d.value_dim);
+            sizes(at, &[("head widths", widest.saturating_mul(3)), ("memory", memory)])?;
             ensure(d.value_heads.is_multiple_of(d.key_heads), || {
                 format!("{at}: {} value heads over {} key heads", d.value_heads, d.key_heads)
             })
@@ -86,6 +87,8 @@ fn rope(at: &str, rope: &Rope, head_dim: usize) -> Result<(), EngineError> {
 fn experts(at: &str, moe: &MoeSpec) -> Result<(), EngineError> {
     sizes(at, &[("experts", moe.experts), ("top_k", moe.top_k), ("width", moe.width)])?;
     sizes(at, &[("shared width", moe.shared.map_or(1, |s| s.width))])?;
+    // Far above any model; activations take `top_k` times a pass's tokens.
+    ensure(moe.top_k <= 512, || format!("{at}: {} experts a token, at most 512 are computed", moe.top_k))?;
     ensure(moe.top_k <= moe.experts, || format!("{at}: {} experts chosen of {}", moe.top_k, moe.experts))?;
     if let Some(groups) = moe.router.groups {
         sizes(at, &[("groups", groups.count), ("groups kept", groups.keep), ("scored_by", groups.scored_by)])?;

@@ -18,24 +18,27 @@ pub struct MemoryEstimate {
 impl MemoryEstimate {
     /// Estimates for one session with `tokens` positions in use, prefilled `chunk` tokens at a time.
     pub fn new(spec: &ModelSpec, trunk: u64, experts: u64, tokens: usize, chunk: usize) -> Self {
-        let cache: u64 = spec.layers.iter().map(|layer| state_floats(&layer.mixer, spec.hidden, tokens as u64)).sum();
+        // Saturating throughout: a context may be any number that a file or a user gives.
+        let states = spec.layers.iter().map(|layer| state_floats(&layer.mixer, spec.hidden, tokens as u64));
+        let cache = states.fold(0u64, u64::saturating_add);
         let widest = spec.layers.iter().map(|layer| layer_floats(layer, spec.hidden as u64)).max().unwrap_or(0);
         let chunk = chunk.min(tokens.max(1)) as u64;
         let logits = chunk.min(64) * spec.vocab as u64 * 2;
-        Self { trunk, experts, cache: cache * 4, activations: (chunk * widest + logits) * 4 }
+        let activations = chunk.saturating_mul(widest).saturating_add(logits).saturating_mul(4);
+        Self { trunk, experts, cache: cache.saturating_mul(4), activations }
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.trunk + self.experts + self.cache + self.activations
+        [self.experts, self.cache, self.activations].into_iter().fold(self.trunk, u64::saturating_add)
     }
 }
 
 /// f32 values that a layer remembers after `tokens` tokens.
 fn state_floats(mixer: &Mixer, hidden: usize, tokens: u64) -> u64 {
     match mixer {
-        Mixer::Gqa(gqa) => 2 * (gqa.kv_heads * gqa.head_dim) as u64 * tokens,
-        Mixer::Mla(mla) => (mla.kv_rank + mla.rope_dim) as u64 * tokens,
+        Mixer::Gqa(gqa) => (2 * (gqa.kv_heads * gqa.head_dim) as u64).saturating_mul(tokens),
+        Mixer::Mla(mla) => ((mla.kv_rank + mla.rope_dim) as u64).saturating_mul(tokens),
         Mixer::DeltaNet(d) => {
             let channels = 2 * d.key_heads * d.key_dim + d.value_heads * d.value_dim;
             (d.value_heads * d.key_dim * d.value_dim + d.conv_kernel * channels) as u64

@@ -84,5 +84,6 @@ fn memory_is_estimated_by_purpose() {
     assert_eq!((short.cache, long.cache), (10 * 2 * 24 * 4, 20 * 2 * 24 * 4));
     // bf16 would do for no random weight: the source may hold f32, the estimate counts what checkpoints mostly hold.
     assert_eq!(short.experts, 2 * 3 * 6 * 20 * 40);
+    assert_eq!(engine.memory_estimate(usize::MAX).total(), u64::MAX);
     assert!(short.trunk > 61 * 40 * 4 && short.total() > short.trunk + short.experts);
 }
