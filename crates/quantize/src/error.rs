@@ -29,6 +29,21 @@ pub enum QuantizeError {
         /// Bytes that are free to this user.
         free: u64,
     },
+    /// The checkpoint was refused.
+    #[error(transparent)]
+    Checkpoint(#[from] smoe_model::CheckpointError),
+    /// A tensor could not be read.
+    #[error(transparent)]
+    Store(#[from] smoe_model::store::StoreError),
+    /// The vault could not be read or written.
+    #[error(transparent)]
+    Vault(#[from] smoe_vault::VaultError),
+    /// A tokenizer or chat template was refused.
+    #[error(transparent)]
+    Text(#[from] smoe_model::text::TextError),
+    /// A weight that no codec can store, with its file, tensor and row.
+    #[error("{0}")]
+    BadWeight(String),
     /// What was asked for makes no sense or is not supported; the text says why and what to do.
     #[error("{0}")]
     Refused(String),

@@ -3,11 +3,16 @@
 //! Every job plans and refuses first, streams with small memory, and gives its output a name when it is whole.
 #![forbid(unsafe_code)]
 
-pub mod census;
 mod control;
+pub mod convert;
 mod disk;
 mod error;
+pub mod export;
+mod memory;
+mod opened;
+pub mod plan;
 pub mod random;
+pub mod sections;
 pub mod shards;
 pub mod synth;
 

@@ -131,9 +131,19 @@ impl Folder {
 
     /// Writes a small file.
     pub(crate) fn text(&self, name: &str, text: &str) -> Result<()> {
+        self.bytes(name, text.as_bytes())
+    }
+
+    /// Where the files are until [`Folder::finish`].
+    pub(crate) fn path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// Writes a small file.
+    pub(crate) fn bytes(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.temporary.path().join(name);
         let mut file = File::create_new(&path).map_err(QuantizeError::io(&path, "create"))?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(QuantizeError::io(&path, "write"))
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(QuantizeError::io(&path, "write"))
     }
 
     /// Gives the folder its name.
