@@ -9,12 +9,14 @@
 //! [`Matrix::new`] and at the seams.
 
 pub mod bench;
+mod compiled;
 mod encode;
 mod isa;
 mod matmul;
 mod matrix;
 mod simd;
 
+pub use compiled::{Compiled, compiled_for};
 pub use encode::{RowError, encode_rows, encode_rows_bf16};
 pub use isa::{Avx2, Avx512, Isa};
 pub use matmul::matmul;

@@ -3,6 +3,8 @@
 //! Every job plans and refuses first, streams with small memory, and gives its output a name when it is whole.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
+pub mod census;
 mod control;
 pub mod convert;
 mod disk;
