@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
-pub mod census;
 mod control;
 pub mod convert;
 mod disk;
