@@ -29,3 +29,16 @@ pub(crate) fn require_space(folder: &Path, needed: u64) -> Result<()> {
 pub(crate) fn require_writable(folder: &Path) -> Result<()> {
     tempfile::tempfile_in(folder).map(drop).map_err(QuantizeError::io(folder, "write into it"))
 }
+
+/// A temporary file is its owner's alone; a finished one is as any other.
+#[cfg(unix)]
+pub(crate) fn open_to_readers(file: &std::fs::File, path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(QuantizeError::io(path, "set its mode"))
+}
+
+/// A finished file is as any other.
+#[cfg(not(unix))]
+pub(crate) fn open_to_readers(_: &std::fs::File, _: &Path) -> Result<()> {
+    Ok(())
+}

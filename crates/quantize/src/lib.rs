@@ -15,6 +15,7 @@ pub mod plan;
 pub mod random;
 pub mod sections;
 pub mod shards;
+pub mod smoe_v2;
 pub mod synth;
 
 pub use control::{Control, Progress};
