@@ -128,6 +128,8 @@ impl VaultWriter {
     fn start(file: File, paths: &Paths, layout: Layout, options: WriteOptions) -> Result<Self, (File, VaultError)> {
         let opening = Opening { journal: 1, fingerprint: options.fingerprint.clone(), layout: layout_digest(&layout) };
         let begun = (|| {
+            // Before an old attempt is thrown away.
+            check_room(&file, paths, &layout)?;
             let resumed = match options.start {
                 Start::Resume => resume(paths, &opening)?,
                 Start::Fresh => None,
@@ -136,8 +138,12 @@ impl VaultWriter {
                 Some(found) => found,
                 None => (restart(&file, paths, &opening)?, Vec::new()),
             };
-            check_room(&file, paths, &layout)?;
-            reserve(&file, layout.data_end()).map_err(|e| VaultError::io(&paths.partial, "reserve room", &e))?;
+            if let Err(e) = reserve(&file, layout.data_end()) {
+                if entries.is_empty() {
+                    let _ = std::fs::remove_file(&paths.journal);
+                }
+                return Err(VaultError::io(&paths.partial, "reserve room", &e));
+            }
             Ok((journal, entries))
         })();
         let (journal, entries) = match begun {
