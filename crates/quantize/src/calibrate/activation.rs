@@ -19,15 +19,20 @@ impl Compiled for Activate<'_> {
 
     #[inline(always)]
     fn run<const FUSED: bool>(self) {
-        let pairs = self.gate.iter_mut().zip(self.up);
-        match self.act {
-            Activation::SwiGlu => pairs.for_each(|(g, u)| *g = *g * sigmoid(*g) * u),
-            Activation::ClampedSwiGlu { limit, alpha } => pairs.for_each(|(g, u)| {
-                // A NaN stays one: `min` and `clamp` would drop it.
-                let gate = if *g > limit { limit } else { *g };
-                let up = u.clamp(-limit, limit);
-                *g = (up + 1.0) * gate * sigmoid(alpha * gate);
-            }),
+        let Self { act, gate, up } = self;
+        match act {
+            Activation::SwiGlu => {
+                for (g, u) in gate.iter_mut().zip(up) {
+                    *g = *g * sigmoid(*g) * u;
+                }
+            }
+            Activation::ClampedSwiGlu { limit, alpha } => {
+                for (g, u) in gate.iter_mut().zip(up) {
+                    // A NaN stays one: `min` would drop it.
+                    let gate = if *g > limit { limit } else { *g };
+                    *g = (u.clamp(-limit, limit) + 1.0) * gate * sigmoid(alpha * gate);
+                }
+            }
         }
     }
 }

@@ -90,42 +90,74 @@ fn add(from: &[Lane], to: &mut [Lane]) {
 }
 
 /// The objective of each row, `sum over j, c of d[j] * a[j, c] * d[c]`, in f64.
+///
+/// The statistic is symmetric: of each four columns, what lies left of them counts twice.
 #[inline(always)]
 pub(crate) fn quadratic<const FUSED: bool>(d: &[Lane], a: &[f32]) -> [f64; LANES] {
     const ROWS: usize = 4;
     let cols = d.len();
     let wide: Vec<[f64; LANES]> = d.iter().map(|d| d.0.map(f64::from)).collect();
     let mut total = [0.0; LANES];
-    for first in (0..cols).step_by(ROWS) {
-        let rows = ROWS.min(cols - first);
-        // Twice what lies left of the block, then the block itself.
-        let mut acc = [[0.0f64; LANES]; ROWS];
-        if rows == ROWS {
-            let a: [&[f32]; ROWS] = core::array::from_fn(|r| &a[(first + r) * cols..][..first]);
-            for (c, d) in wide[..first].iter().enumerate() {
-                for (acc, a) in acc.iter_mut().zip(a) {
-                    let x = f64::from(a[c]);
-                    for l in 0..LANES {
-                        acc[l] = fma64::<FUSED>(d[l], x, acc[l]);
-                    }
-                }
-            }
-        } else {
-            for (r, acc) in acc.iter_mut().enumerate().take(rows) {
-                for (d, &x) in wide[..first].iter().zip(&a[(first + r) * cols..]) {
-                    for l in 0..LANES {
-                        acc[l] = fma64::<FUSED>(d[l], f64::from(x), acc[l]);
-                    }
-                }
-            }
-        }
-        for r in 0..rows {
-            let a = &a[(first + r) * cols + first..][..rows];
+    let mut first = 0;
+    while first + ROWS <= cols {
+        products::<FUSED, ROWS>(&wide, a, first, &mut total);
+        first += ROWS;
+    }
+    while first < cols {
+        products::<FUSED, 1>(&wide, a, first, &mut total);
+        first += 1;
+    }
+    total
+}
+
+/// Adds the share of the columns `first..first + R` to the objective.
+#[inline(always)]
+fn products<const FUSED: bool, const R: usize>(d: &[[f64; LANES]], a: &[f32], first: usize, total: &mut [f64; LANES]) {
+    let cols = d.len();
+    let rows: [&[f32]; R] = core::array::from_fn(|r| &a[(first + r) * cols..][..first + R]);
+    let mut acc = [[0.0f64; LANES]; R];
+    for (c, d) in d[..first].iter().enumerate() {
+        for r in 0..R {
+            let x = f64::from(rows[r][c]);
             for l in 0..LANES {
-                let inner: f64 = a.iter().zip(&wide[first..]).map(|(&x, d)| f64::from(x) * d[l]).sum();
-                total[l] += wide[first + r][l] * (2.0 * acc[r][l] + inner);
+                acc[r][l] = fma64::<FUSED>(d[l], x, acc[r][l]);
             }
         }
     }
-    total
+    for (c, d) in d[first..first + R].iter().enumerate() {
+        for r in 0..R {
+            let x = 0.5 * f64::from(rows[r][first + c]);
+            for l in 0..LANES {
+                acc[r][l] = fma64::<FUSED>(d[l], x, acc[r][l]);
+            }
+        }
+    }
+    for r in 0..R {
+        for l in 0..LANES {
+            total[l] = fma64::<FUSED>(2.0 * d[first + r][l], acc[r][l], total[l]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the plain double sum, for whole and broken tiles.
+    #[test]
+    fn the_quadratic_form_is_the_double_sum() {
+        for cols in [1, 3, 4, 5, 64, 70] {
+            let value = |i: usize| ((i * 37 + 11) % 29) as f32 / 7.0 - 2.0;
+            let d: Vec<Lane> = (0..cols).map(|c| Lane(core::array::from_fn(|l| value(c * LANES + l)))).collect();
+            let a: Vec<f32> =
+                (0..cols * cols).map(|i| value((i / cols).min(i % cols) * 100 + (i / cols).max(i % cols))).collect();
+            let got = quadratic::<false>(&d, &a);
+            for (l, got) in got.into_iter().enumerate() {
+                let pairs = (0..cols).flat_map(|i| (0..cols).map(move |j| (i, j)));
+                let want: f64 =
+                    pairs.map(|(i, j)| f64::from(d[i].0[l]) * f64::from(a[i * cols + j]) * f64::from(d[j].0[l])).sum();
+                assert!((got - want).abs() < 1e-6 * (1.0 + want.abs()), "{cols} columns, row {l}: {got} {want}");
+            }
+        }
+    }
 }
