@@ -29,7 +29,7 @@ pub enum TextError {
     #[error("the chat template refuses this conversation: {0}")]
     Refused(String),
     /// The template stopped with an error.
-    #[error("{file}: line {line}: {reason}")]
+    #[error("{file}:{} {reason}", if *line == 0 { String::new() } else { format!(" line {line}:") })]
     Template {
         /// The file that holds the template.
         file: String,

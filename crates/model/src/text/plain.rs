@@ -143,9 +143,6 @@ fn rename_in_model(model: &mut Value, names: &HashMap<String, String>) {
     {
         *unknown = Value::String(name.clone());
     }
-    if let Some(dropout) = model.get_mut("dropout") {
-        *dropout = Value::Null; // Encoding is not a game of chance.
-    }
     match model.get_mut("vocab") {
         Some(Value::Object(map)) => {
             let old = std::mem::take(map);

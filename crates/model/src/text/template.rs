@@ -103,6 +103,7 @@ fn environment<'source>(now: i64, refusal: &Refusal) -> Environment<'source> {
     environment.set_fuel(Some(FUEL));
     environment.set_unknown_method_callback(python_method);
     environment.add_filter("tojson", |value: Value, kwargs: Kwargs| tojson(&value, &kwargs));
+    python_tests(&mut environment);
     let refusal = Arc::clone(refusal);
     environment.add_function("raise_exception", move |reason: String| -> Result<Value, Error> {
         *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
@@ -110,6 +111,15 @@ fn environment<'source>(now: i64, refusal: &Refusal) -> Environment<'source> {
     });
     environment.add_function("strftime_now", move |format: String| strftime(now, &format));
     environment
+}
+
+/// Tests that Jinja answers otherwise: a string is a sequence and can be iterated, `None` cannot.
+fn python_tests(environment: &mut Environment) {
+    let is_sequence = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map);
+    environment.add_test("sequence", move |value: Value| is_sequence(&value));
+    environment.add_test("iterable", move |value: Value| {
+        is_sequence(&value) || matches!(value.kind(), ValueKind::Iterable | ValueKind::Undefined)
+    });
 }
 
 /// Methods of Python strings that `pycompat` lacks, then `pycompat`.

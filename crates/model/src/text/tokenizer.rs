@@ -38,6 +38,9 @@ impl Pair {
                 *value = Value::Null;
             }
         }
+        if let Some(dropout) = json["model"].get_mut("dropout") {
+            *dropout = Value::Null; // Encoding is not a game of chance.
+        }
         let full = load(&json)?;
         let controls = Controls::new(plain::rename_controls(&mut json)?);
         let plain = load(&json)?;
