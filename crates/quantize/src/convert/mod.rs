@@ -12,7 +12,7 @@ use prepare::Prepared;
 use serde_json::Value;
 use smoe_codec::Codec;
 use smoe_model::store::TensorStore;
-use smoe_vault::{Contents, Existing, Start, Unit, VaultWriter, WriteOptions};
+use smoe_vault::{Assembly, Contents, Existing, Start, Unit, VaultWriter, WriteOptions, WriteStep};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -146,6 +146,24 @@ pub fn quantize(
     report.seconds = started.elapsed().as_secs_f64();
     report.peak_rss_bytes = smoe_engine::peak_rss_bytes();
     Ok(report)
+}
+
+/// Exact length of the vault that a conversion with `options` would write: the writer's own places and manifest, with
+/// checksums and hashes, whose lengths are fixed, left at zero.
+pub(crate) fn vault_bytes(checkpoint: &Path, options: &QuantizeOptions) -> Result<u64> {
+    let prepared = prepare::prepare(checkpoint, options)?;
+    let mut assembly = Assembly::new(prepared.layout.clone());
+    while let Some(unit) = assembly.missing() {
+        assembly.accept(unit, 0);
+    }
+    let files = hashes::placeholders(&prepared.checkpoint);
+    let steps = assembly.close(contents(&prepared, options, &files)?);
+    let steps = steps.map_err(|e| QuantizeError::Refused(e.to_string()))?;
+    let length = steps.iter().find_map(|step| match step {
+        WriteStep::SetLen(length) => Some(*length),
+        _ => None,
+    });
+    Ok(length.expect("a vault is given its length"))
 }
 
 /// Refuses a target before anything long begins.

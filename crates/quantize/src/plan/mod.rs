@@ -65,7 +65,7 @@ pub struct PlanReport {
     pub experts_per_second: ExpertsPerSecond,
     /// The vault's file.
     pub vault_bytes: u64,
-    /// Whether `vault_bytes` is exact up to the text sections, rather than without headers and tokenizer.
+    /// Whether `vault_bytes` is the exact length, rather than blobs and trunk alone.
     pub vault_bytes_exact: bool,
     /// The trunk.
     pub trunk_bytes: u64,

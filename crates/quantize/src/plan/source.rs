@@ -1,7 +1,9 @@
 //! What a plan is made from.
 
 use super::PlanOptions;
+use crate::convert::QuantizeOptions;
 use crate::error::{QuantizeError, Result};
+use crate::opened::Opened;
 use smoe_model::needs::trunk_needs;
 use smoe_model::store::TensorStore;
 use smoe_model::{Checkpoint, ModelSpec, OpenOptions, families};
@@ -26,15 +28,32 @@ pub(super) struct Source {
 pub(super) fn read(path: &Path, options: &PlanOptions) -> Result<Source> {
     let open = OpenOptions { ignore_config: options.ignore_config.clone() };
     if path.is_dir() {
-        return from_headers(&Checkpoint::open(path, &open)?);
+        return from_headers(path, &Checkpoint::open(path, &open)?, options);
     }
     if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
         return from_config(path, &open);
     }
-    Err(QuantizeError::Refused(format!("{}: expected a checkpoint folder, a vault or a config.json", path.display())))
+    from_vault(&crate::opened::open(path)?, options)
 }
 
-fn from_headers(checkpoint: &Checkpoint) -> Result<Source> {
+fn from_vault(vault: &Opened, options: &PlanOptions) -> Result<Source> {
+    let other = vault.file.experts().iter().flat_map(|r| r.codecs).any(|codec| codec != options.codec);
+    let note = "the vault's experts have another codec: sizes are those of a conversion to the one asked for";
+    let length = vault.file.index().header.file_length;
+    Ok(Source {
+        kind: "vault",
+        spec: vault.spec.clone(),
+        trunk_bytes: vault.file.manifest().trunk.iter().map(|t| t.length).sum(),
+        vault_bytes: (!other).then_some(length),
+        mtp_layers: 0,
+        skipped: BTreeMap::new(),
+        notes: if other { vec![note.into()] } else { Vec::new() },
+    })
+}
+
+fn from_headers(path: &Path, checkpoint: &Checkpoint, options: &PlanOptions) -> Result<Source> {
+    let convert =
+        QuantizeOptions { ignore_config: options.ignore_config.clone(), ..QuantizeOptions::new(options.codec) };
     let bytes = |name: &str| {
         checkpoint.stored(name).map_or(0, |stored| {
             let (rows, cols) = stored.rows_cols();
@@ -51,7 +70,7 @@ fn from_headers(checkpoint: &Checkpoint) -> Result<Source> {
         kind: "checkpoint headers",
         spec: checkpoint.spec().clone(),
         trunk_bytes,
-        vault_bytes: None,
+        vault_bytes: Some(crate::convert::vault_bytes(path, &convert)?),
         mtp_layers: 0,
         skipped,
         notes: checkpoint.report().notes.clone(),
