@@ -1,7 +1,10 @@
 //! Synthetic checkpoints: small, as asked, the same twice, and refused before a byte is written.
 
-use smoe_quantize::synth::{Overrides, SynthOptions, checkpoint, shape_names};
+use smoe_codec::Codec;
+use smoe_quantize::convert::{Presence, QuantizeOptions, quantize};
+use smoe_quantize::synth::{Overrides, SynthOptions, checkpoint, shape_names, vault};
 use smoe_quantize::{Control, QuantizeError};
+use smoe_vault::{VaultFile, verify};
 use std::fs;
 use std::path::Path;
 
@@ -61,5 +64,34 @@ fn an_unknown_shape_names_the_known_ones() {
     let refused = checkpoint(Path::new("x"), &options("qwen"), &Control::silent()).expect_err("unknown");
     for name in shape_names() {
         assert!(refused.to_string().contains(name), "{refused}");
+    }
+}
+
+#[test]
+fn a_vault_of_random_codes_is_whole_and_has_the_checkpoints_trunk() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    for shape in ["tiny", "tiny-odd"] {
+        for codec in [Codec::Q2, Codec::Q4] {
+            let (made, converted) = (folder.path().join("made"), folder.path().join("converted"));
+            let options = SynthOptions { force: true, ..options(shape) };
+            let report = vault(&made, &options, codec, &Control::silent()).expect("written");
+            assert!(verify(&made, &mut |_, _| ()).expect("readable").is_empty());
+            assert_eq!(report.bytes, fs::metadata(&made).expect("a file").len());
+            let source = folder.path().join("source");
+            let written = checkpoint(&source, &options, &Control::silent()).expect("written");
+            assert_eq!(report.parameters, written.parameters);
+            let convert =
+                QuantizeOptions { presence: Presence { force: true, resume: false }, ..QuantizeOptions::new(codec) };
+            quantize(&source, &converted, &convert, &Control::silent()).expect("converted");
+            let (made, converted) = (VaultFile::open(&made).expect("ok"), VaultFile::open(&converted).expect("ok"));
+            assert_eq!(made.manifest().spec, converted.manifest().spec);
+            assert_eq!(made.manifest().bindings, converted.manifest().bindings);
+            let sums = |v: &VaultFile| {
+                let mut sums: Vec<_> = v.manifest().trunk.iter().map(|t| (t.name.clone(), t.checksum)).collect();
+                sums.sort();
+                sums
+            };
+            assert_eq!(sums(&made), sums(&converted));
+        }
     }
 }

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+pub(crate) use prepare::add_experts;
 pub use report::QuantizeReport;
 
 /// How the trunk is stored.

@@ -5,9 +5,8 @@ use super::{SynthOptions, SynthReport, config, require_room};
 use crate::control::{Control, Progress};
 use crate::error::{QuantizeError, Result};
 use crate::random::{NormalTable, SplitMix64};
-use crate::shards::{self, Folder, ShardFile};
+use crate::shards::{self, Folder};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -34,11 +33,17 @@ pub fn checkpoint(target: &Path, options: &SynthOptions, control: &Control<'_>) 
     shards::check_target(target, options.force)?;
     require_room(target, bytes, control)?;
     let folder = Folder::create(target, options.force)?;
-    let mut writer = Writer { options, control, tables: BTreeMap::new(), done: 0, total: bytes, buffer: Vec::new() };
+    let mut done = 0;
     for shard in &shards {
         let mut file = folder.shard(shard)?;
         for i in shard.entries.clone() {
-            writer.tensor(&mut file, i as u64, &tensors[i])?;
+            tensor_pieces(options.seed, i as u64, &tensors[i], &mut |piece| {
+                control.check()?;
+                file.write(piece)?;
+                done += piece.len() as u64;
+                (control.progress)(Progress { phase: "weights", done, total: bytes });
+                Ok(())
+            })?;
         }
         file.finish()?;
     }
@@ -56,39 +61,28 @@ pub fn checkpoint(target: &Path, options: &SynthOptions, control: &Control<'_>) 
     })
 }
 
-struct Writer<'a> {
-    options: &'a SynthOptions,
-    control: &'a Control<'a>,
-    /// By columns.
-    tables: BTreeMap<usize, NormalTable>,
-    done: u64,
-    total: u64,
-    buffer: Vec<u8>,
-}
-
-impl Writer<'_> {
-    /// Makes and writes tensor `stream`.
-    fn tensor(&mut self, file: &mut ShardFile, stream: u64, tensor: &Tensor) -> Result<()> {
-        let bytes = usize::try_from(tensor.entry.bytes())
-            .map_err(|_| QuantizeError::Refused(format!("{}: too large for this machine", tensor.entry.name)))?;
-        let cols = tensor.entry.shape.last().copied().unwrap_or(1);
-        let table = self.tables.entry(cols).or_insert_with(|| NormalTable::new(1.0 / (cols as f64).sqrt()));
-        self.buffer.resize(PIECE * PIECES, 0);
-        for (batch, start) in (0..bytes).step_by(PIECE * PIECES).enumerate() {
-            self.control.check()?;
-            let out = &mut self.buffer[..(bytes - start).min(PIECE * PIECES)];
-            if tensor.ones {
-                out.as_chunks_mut().0.fill(ONE);
-            } else {
-                out.par_chunks_mut(PIECE).enumerate().for_each(|(i, piece)| {
-                    let piece_index = (batch * PIECES + i) as u64;
-                    table.fill(&mut SplitMix64::new(self.options.seed, stream, piece_index), piece);
-                });
-            }
-            file.write(out)?;
-            self.done += out.len() as u64;
-            (self.control.progress)(Progress { phase: "weights", done: self.done, total: self.total });
+/// Makes the bytes of tensor number `stream` and hands them on, piece by piece.
+pub(super) fn tensor_pieces(
+    seed: u64,
+    stream: u64,
+    tensor: &Tensor,
+    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let bytes = usize::try_from(tensor.entry.bytes())
+        .map_err(|_| QuantizeError::Refused(format!("{}: too large for this machine", tensor.entry.name)))?;
+    let cols = tensor.entry.shape.last().copied().unwrap_or(1);
+    let table = NormalTable::new(1.0 / (cols as f64).sqrt());
+    let mut buffer = vec![0; bytes.min(PIECE * PIECES)];
+    for (batch, start) in (0..bytes).step_by(PIECE * PIECES).enumerate() {
+        let out = &mut buffer[..(bytes - start).min(PIECE * PIECES)];
+        if tensor.ones {
+            out.as_chunks_mut().0.fill(ONE);
+        } else {
+            out.par_chunks_mut(PIECE).enumerate().for_each(|(i, piece)| {
+                table.fill(&mut SplitMix64::new(seed, stream, (batch * PIECES + i) as u64), piece);
+            });
         }
-        Ok(())
+        sink(out)?;
     }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod shape;
+mod vault;
 
 use crate::control::Control;
 use crate::error::{QuantizeError, Result};
@@ -11,6 +12,7 @@ use shape::Shape;
 use std::path::Path;
 
 pub use checkpoint::checkpoint;
+pub use vault::vault;
 
 /// What to write.
 #[derive(Debug, Clone)]
