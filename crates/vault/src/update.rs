@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs::{OpenOptions, TryLockError};
 use std::path::Path;
 
-/// Does what an [`Assembly`] asks for.
+/// Does what an [`Assembly`](crate::Assembly) asks for.
 ///
 /// # Errors
 /// Those of the drive.
