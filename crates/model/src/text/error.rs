@@ -57,6 +57,15 @@ pub enum TextError {
 impl TextError {
     /// A [`TextError::File`].
     pub(crate) fn file(file: &str, reason: impl Into<String>) -> Self {
-        Self::File { file: file.to_owned(), reason: reason.into() }
+        Self::File { file: file.to_owned(), reason: brief(&reason.into()) }
+    }
+}
+
+/// A reason that quotes a stranger's file stays readable.
+pub(crate) fn brief(reason: &str) -> String {
+    const LONGEST: usize = 400;
+    match reason.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &reason[..end]),
+        None => reason.to_owned(),
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn merge_added(tokenizer: &mut Value, extra: &[Value]) {
     let Some(added) = tokenizer.get_mut("added_tokens").and_then(Value::as_array_mut) else { return };
     let mut known: HashSet<String> =
         added.iter().filter_map(|token| token["content"].as_str().map(str::to_owned)).collect();
-    let mut next = added.iter().filter_map(|token| token["id"].as_u64()).max().map_or(0, |max| max + 1);
+    let mut next = added.iter().filter_map(|token| token["id"].as_u64()).max().map_or(0, |max| max.saturating_add(1));
     next = next.max(vocabulary.len() as u64);
     for token in extra {
         let (Some(content), Some(id)) = (token["content"].as_str(), token["id"].as_u64()) else { continue };
@@ -46,7 +46,7 @@ pub(super) fn merge_added(tokenizer: &mut Value, extra: &[Value]) {
             continue;
         }
         if known.insert(content.to_owned()) {
-            next = next.max(id + 1);
+            next = next.max(id.saturating_add(1));
             added.push(token.clone());
         }
     }

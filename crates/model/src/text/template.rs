@@ -9,7 +9,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
 use super::clock::strftime;
-use super::error::TextError;
+use super::error::{TextError, brief};
 use super::tojson::tojson;
 
 /// Work that one rendering may do: an instruction, or 64 bytes made. A second or two at most.
@@ -52,7 +52,7 @@ impl Template {
             .template_from_named_str(NAME, source)
             .and_then(|template| template.render_captured_to(context.clone(), &mut out).map(drop));
         if let Some(reason) = refusal.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(TextError::Refused(reason));
+            return Err(TextError::Refused(brief(&reason)));
         }
         result.map_err(|error| self.fault(&error))?;
         String::from_utf8(out.0).map_err(|_| TextError::file(&self.file, "the template wrote half a character"))
@@ -68,7 +68,7 @@ impl Template {
             reason = format!("{reason}: {cause}");
             source = cause.source();
         }
-        let reason = format!("chat template `{}`: {reason}", self.name);
+        let reason = brief(&format!("chat template `{}`: {reason}", self.name));
         TextError::Template { file: self.file.clone(), line: error.line().unwrap_or(0), reason }
     }
 }
@@ -155,7 +155,7 @@ fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
+        let Some(length) = rest[start + 2..].find("%}").map(|length| length + 2) else { break };
         let inside = &rest[start + 2..start + length];
         let word = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
         let stand_in = match word {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use super::controls::{Controls, Found};
-use super::error::TextError;
+use super::error::{TextError, brief};
 use super::files::{TOKENIZER_FILE, TextFiles};
 use super::guard;
 use super::plain::{self, SENTINEL};
@@ -122,8 +122,8 @@ impl Pair {
 
     pub(super) fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
         guard::catch(|| self.full.decode(ids, skip_special))
-            .map_err(TextError::Decode)?
-            .map_err(|error| TextError::Decode(error.to_string()))
+            .map_err(|reason| TextError::Decode(brief(&reason)))?
+            .map_err(|error| TextError::Decode(brief(&error.to_string())))
     }
 }
 
@@ -140,7 +140,7 @@ fn encode(tokenizer: &Tokenizer, text: &str, special: bool) -> Result<Vec<u32>, 
         return Ok(Vec::new());
     }
     guard::catch(|| tokenizer.encode_fast(text, special))
-        .map_err(TextError::Encode)?
+        .map_err(|reason| TextError::Encode(brief(&reason)))?
         .map(|encoding| encoding.get_ids().to_vec())
-        .map_err(|error| TextError::Encode(error.to_string()))
+        .map_err(|error| TextError::Encode(brief(&error.to_string())))
 }
