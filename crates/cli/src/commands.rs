@@ -18,6 +18,7 @@ mod verify;
 
 use crate::ui::Ui;
 use clap::Subcommand;
+use smoe_codec::Codec;
 
 /// How a command ended, other than by an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,4 +74,9 @@ pub(crate) fn run(command: Command, ui: &Ui) -> anyhow::Result<Outcome> {
         Command::Synth(it) => it.run(ui),
         Command::Completions(it) => it.run(ui),
     }
+}
+
+/// A codec by its name on the command line; clap has checked the name.
+fn codec(name: &str) -> anyhow::Result<Codec> {
+    Codec::from_name(name).ok_or_else(|| anyhow::anyhow!("--codec: `{name}` is none"))
 }

@@ -1,6 +1,5 @@
 //! `smoe`: the command line. Arguments, progress and printing; what is computed is computed by the other crates.
 #![forbid(unsafe_code)]
-#![allow(dead_code, unused_imports)] // Until every command is wired to its crate.
 
 mod args;
 mod chat;

@@ -2,12 +2,16 @@
 
 use crate::args::{Compute, Gpu};
 use crate::fault::Hint;
+use crate::interrupt;
 use crate::ui::{Ui, bytes};
 use anyhow::Context;
 use serde_json::Value;
+use smoe_engine::VaultStore;
 use smoe_engine::{Engine, EngineOptions};
-use smoe_model::text::{TextFiles, TextModel};
+use smoe_model::text::{TOKENIZER_FILE, TextFiles, TextModel};
 use smoe_model::{Checkpoint, OpenOptions};
+use smoe_quantize::sections::TEXT_SETTINGS;
+use smoe_vault::section::GENERATION_CONFIG;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,9 +30,9 @@ pub(crate) fn open(path: &Path, compute: &Compute, context: Option<usize>, ui: &
         return Err(anyhow::anyhow!("--gpu {n}: this version computes on the CPU only")).hint("leave --gpu out");
     }
     let options = EngineOptions { threads: usize::from(compute.threads.unwrap_or(0)), context, ..Default::default() };
-    let opened = checkpoint(path, compute, &options, ui)?;
+    let opened = if path.is_dir() { checkpoint(path, compute, &options, ui)? } else { vault(path, &options)? };
     keep_promise(&opened.engine, compute, path)?;
-    Ok(opened)
+    if interrupt::requested() { Err(interrupt::error()) } else { Ok(opened) }
 }
 
 /// Opens an unquantised checkpoint folder.
@@ -44,6 +48,27 @@ fn checkpoint(path: &Path, compute: &Compute, options: &EngineOptions, ui: &Ui) 
         None => Value::Null,
     };
     let engine = Engine::of_checkpoint(&Arc::new(checkpoint), options).with_context(|| name(path))?;
+    Ok(Opened { engine, text, generation_config })
+}
+
+/// Opens a vault.
+fn vault(path: &Path, options: &EngineOptions) -> anyhow::Result<Opened> {
+    let store = VaultStore::open(path)?;
+    let section = |name: &str| store.file().section(name);
+    let text = match (section(TOKENIZER_FILE)?, section(TEXT_SETTINGS)?) {
+        (Some(tokenizer), Some(settings)) => {
+            let files = TextFiles::from_sections(&tokenizer, &settings).with_context(|| name(path))?;
+            Some(TextModel::new(&files).with_context(|| name(path))?)
+        }
+        _ => None,
+    };
+    let generation_config = match section(GENERATION_CONFIG)? {
+        Some(bytes) => {
+            serde_json::from_slice(&bytes).with_context(|| format!("{}: {GENERATION_CONFIG}", name(path)))?
+        }
+        None => Value::Null,
+    };
+    let engine = Engine::of_vault(&store, options)?;
     Ok(Opened { engine, text, generation_config })
 }
 

@@ -1,8 +1,13 @@
 //! `smoe export`.
 
 use super::Outcome;
-use crate::ui::Ui;
+use crate::job::watched;
+use crate::model;
+use crate::ui::{Ui, bytes};
+use anyhow::Context;
 use clap::Args;
+use smoe_quantize::export::{Element, HfOptions, to_hf};
+use smoe_quantize::smoe_v2::to_smoe_v2;
 use std::path::PathBuf;
 
 /// Write a vault in another program's format.
@@ -32,7 +37,20 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    pub(crate) fn run(self, _ui: &Ui) -> anyhow::Result<Outcome> {
-        anyhow::bail!("not wired yet")
+    pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
+        let (vault, target) = (&self.vault, &self.output);
+        let report = watched("exporting", |control| match self.to.as_str() {
+            "hf" => {
+                let element = Element::from_name(&self.dtype).unwrap_or(Element::Bf16);
+                to_hf(vault, target, HfOptions { element, force: self.force }, control)
+            }
+            _ => to_smoe_v2(vault, target, self.force, control),
+        });
+        let report = report.with_context(|| model::name(vault))?;
+        let files = report.files.join(", ");
+        ui.line(format_args!("{}: {} in {}: {files}", report.path, bytes(report.bytes), report.format))?;
+        report.notes.iter().for_each(|note| ui.note(format_args!("note: {note}")));
+        ui.object(&serde_json::to_value(&report)?)?;
+        Ok(Outcome::Done)
     }
 }

@@ -1,8 +1,12 @@
 //! `smoe import`.
 
 use super::Outcome;
-use crate::ui::Ui;
+use crate::job::watched;
+use crate::model;
+use crate::ui::{Ui, bytes};
+use anyhow::Context;
 use clap::Args;
+use smoe_quantize::smoe_v2::{ImportOptions, import};
 use std::path::PathBuf;
 
 /// Turn a file of the S-MoE engine (version 2) into a vault, requantising nothing.
@@ -29,7 +33,17 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    pub(crate) fn run(self, _ui: &Ui) -> anyhow::Result<Outcome> {
-        anyhow::bail!("not wired yet")
+    pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
+        let options = ImportOptions { trunk: self.trunk, tokenizer: self.tokenizer, force: self.force };
+        let report = watched("importing", |control| import(&self.file, &self.output, &options, control));
+        let report = report.with_context(|| model::name(&self.file))?;
+        let (size, codec) = (bytes(report.bytes), report.codec);
+        ui.line(format_args!(
+            "{}: {} experts in {codec}, family {}, {size}",
+            report.vault, report.experts, report.family
+        ))?;
+        report.notes.iter().for_each(|note| ui.note(format_args!("note: {note}")));
+        ui.object(&serde_json::to_value(&report)?)?;
+        Ok(Outcome::Done)
     }
 }

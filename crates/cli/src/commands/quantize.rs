@@ -1,8 +1,15 @@
 //! `smoe quantize`.
 
 use super::Outcome;
-use crate::ui::Ui;
+use super::codec;
+use crate::fault::Hint;
+use crate::job::watched;
+use crate::model;
+use crate::ui::{Ui, bytes, count};
+use anyhow::Context;
 use clap::Args;
+use smoe_quantize::QuantizeError;
+use smoe_quantize::convert::{Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize};
 use std::path::PathBuf;
 
 /// Turn a checkpoint into a vault.
@@ -56,7 +63,52 @@ pub(crate) struct Quantize {
 }
 
 impl Quantize {
-    pub(crate) fn run(self, _ui: &Ui) -> anyhow::Result<Outcome> {
-        anyhow::bail!("not wired yet")
+    pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
+        if self.calibrate.is_some() {
+            // Never silently uncalibrated: what cannot be done is not done in part.
+            return Err(anyhow::anyhow!("--calibrate: this version does not calibrate"))
+                .hint("without it the experts are rounded to nearest, and the vault says so");
+        }
+        let mut options = QuantizeOptions::new(codec(&self.codec)?);
+        options.trunk = TrunkStorage::from_name(&self.trunk).context("--trunk")?;
+        options.presence = Presence { force: self.force, resume: self.resume };
+        options.dry_run = self.dry_run;
+        options.threads = self.threads.map(usize::from);
+        options.seed = self.seed;
+        options.source.clone_from(&self.source);
+        options.ignore_config.clone_from(&self.ignore_config);
+        let report = watched("quantising", |control| quantize(&self.checkpoint, &self.output, &options, control));
+        let report = match report {
+            Err(error @ QuantizeError::Cancelled) => {
+                return Err(error).hint("the same command with --resume goes on where it stopped");
+            }
+            other => other.with_context(|| model::name(&self.checkpoint))?,
+        };
+        say(&report, ui)?;
+        ui.object(&serde_json::to_value(&report)?)?;
+        Ok(Outcome::Done)
     }
+}
+
+fn say(it: &QuantizeReport, ui: &Ui) -> std::io::Result<()> {
+    let verb = if it.dry_run { "would hold" } else { "holds" };
+    ui.line(format_args!("{} {verb} {} parameters in {}", it.vault, count(it.parameters as f64), bytes(it.bytes)))?;
+    ui.line(format_args!(
+        "experts     {} in {}, {:.2} bits a weight, {}",
+        it.experts,
+        it.codec,
+        it.bits_per_weight,
+        bytes(it.expert_bytes)
+    ))?;
+    ui.line(format_args!("trunk       {}, {}", it.trunk, bytes(it.trunk_bytes)))?;
+    if !it.dry_run {
+        let rss = it.peak_rss_bytes.map(|peak| format!(", {} of memory at most", bytes(peak))).unwrap_or_default();
+        let resumed = if it.resumed { ", resumed" } else { "" };
+        ui.line(format_args!("time        {:.1} s{rss}{resumed}", it.seconds))?;
+    }
+    for (rule, tensors) in &it.skipped {
+        ui.note(format_args!("note: {tensors} tensors skipped: {rule}"));
+    }
+    it.notes.iter().for_each(|note| ui.note(format_args!("note: {note}")));
+    Ok(())
 }

@@ -2,5 +2,7 @@
 
 mod generate;
 mod golden;
+mod hostile;
+mod pipeline;
 mod process;
 mod usage;

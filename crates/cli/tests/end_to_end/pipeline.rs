@@ -1,0 +1,116 @@
+//! The main job on the demo: quantise, verify, inspect, run, eval, export; and its refusals.
+
+use crate::process::{demo, names, root, smoe, text};
+use std::fs;
+
+#[test]
+fn from_a_checkpoint_to_text() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let vault = scratch.path().join("demo.vault");
+    let (demo, vault) = (demo(), text(&vault));
+    let demo = text(&demo);
+    for (codec, bits, most) in [("q4", 4.25, 0.05), ("q2", 2.25, 0.5)] {
+        let made = smoe(&["quantize", demo, "-o", vault, "--codec", codec, "--force", "--json"]).expect(0).json();
+        assert_eq!(made["bits_per_weight"], bits, "{made}");
+        assert_eq!(made["experts"], 64, "{made}");
+        assert_eq!((&made["calibrated_tensors"], &made["rtn_tensors"]), (&0.into(), &192.into()), "{made}");
+        assert_eq!(made["bytes"].as_u64(), fs::metadata(vault).ok().map(|m| m.len()), "{made}");
+
+        assert_eq!(smoe(&["verify", vault, "--json"]).expect(0).json()["ok"], true);
+        let inside = smoe(&["inspect", vault, "--json"]).expect(0).json();
+        assert_eq!(inside["version"], 3, "{inside}");
+        assert!(inside["provenance"].is_object() && inside["verdict"].is_null(), "{inside}");
+
+        let lines = fs::read_to_string(root().join("demo/eval.jsonl")).expect("the demo's text");
+        let short: String = lines.lines().take(2).flat_map(|l| [l, "\n"]).collect();
+        let document = scratch.path().join("two.jsonl");
+        fs::write(&document, short).expect("scratch is writable");
+        let cost = ["eval", vault, "--text", text(&document), "--window", "128", "--reference", demo, "--json"];
+        let cost = smoe(&cost).expect(0).json();
+        let dnll = cost["dnll"].as_f64().expect("a number");
+        assert!(dnll.abs() < most && cost["kld"].as_f64().is_some_and(|k| k > 0.0 && k < most), "{codec}: {cost}");
+        assert_eq!(cost["documents"], 2);
+    }
+
+    let run = ["run", vault, "-p", "Once upon a time", "-n", "12", "--temp", "0", "--ignore-eos"];
+    let said = smoe(&run).expect(0);
+    let json = smoe(&[&run[..], &["--json"]].concat()).expect(0).json();
+    assert_eq!(json["ids"].as_array().map(Vec::len), Some(12), "{json}");
+    assert_eq!(said.stdout.trim_end_matches('\n'), json["text"].as_str().expect("a text").trim_end_matches('\n'));
+    assert!(json["peak_rss_bytes"].as_u64().is_some_and(|b| b > 0) && json["decode_tokens_per_second"].is_number());
+    let prompt = json["prompt_ids"].as_array().expect("ids").clone();
+    let ids: Vec<_> = prompt.iter().map(ToString::to_string).collect();
+    let again = ["run", vault, "--ids", &ids.join(","), "-n", "12", "--temp", "0", "--ignore-eos", "--json"];
+    assert_eq!(smoe(&again).expect(0).json()["ids"], json["ids"], "the same prompt as ids");
+    let raw = smoe(&[&run[..], &["--raw", "--json"]].concat()).expect(0).json();
+    assert!(raw["prompt_ids"].as_array().is_some_and(|ids| ids.len() < prompt.len()), "the template adds tokens");
+}
+
+#[test]
+fn an_existing_output_is_kept() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (vault, demo) = (scratch.path().join("demo.vault"), demo());
+    smoe(&["quantize", text(&demo), "-o", text(&vault)]).expect(0);
+    let target = scratch.path().join("precious");
+    fs::write(&target, "precious").expect("scratch is writable");
+    for words in [
+        vec!["quantize", text(&demo), "-o", text(&target)],
+        vec!["export", text(&vault), "--to", "hf", "-o", text(&target)],
+        vec!["synth", "--shape", "tiny", "-o", text(&target)],
+    ] {
+        let ran = smoe(&words).expect(2);
+        assert!(ran.stderr.contains("precious") && ran.stderr.contains("--force"), "{words:?}: {}", ran.stderr);
+        assert_eq!(fs::read_to_string(&target).expect("still there"), "precious", "{words:?}");
+    }
+    assert_eq!(names(scratch.path()), ["demo.vault", "precious"]);
+}
+
+#[test]
+fn an_exported_checkpoint_says_what_its_vault_says() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (vault, folder) = (scratch.path().join("demo.vault"), scratch.path().join("exported"));
+    smoe(&["quantize", text(&demo()), "-o", text(&vault), "--codec", "q2"]).expect(0);
+    smoe(&["export", text(&vault), "--to", "hf", "-o", text(&folder), "--dtype", "f32"]).expect(0);
+    let say = |model| {
+        let words = ["run", text(model), "-p", "Tell me", "-n", "16", "--temp", "0", "--ignore-eos", "--json"];
+        let json = smoe(&words).expect(0).json();
+        (json["prompt_ids"].clone(), json["ids"].clone())
+    };
+    assert_eq!(say(&vault), say(&folder));
+}
+
+#[test]
+fn a_plan_from_a_config_alone_says_so() {
+    let config = demo().join("config.json");
+    let json = smoe(&["plan", text(&config), "--drive-gbps", "7.4", "--json"]).expect(0).json();
+    assert_eq!(json["parameters"], 2_827_648);
+    assert_eq!(json["expert_bytes"]["bf16"], 2 * 3 * 64 * 128);
+    let ran = smoe(&["plan", text(&config)]).expect(0);
+    assert!(ran.stdout.contains("from config.json alone"), "{}", ran.stdout);
+}
+
+#[test]
+fn uncalibrated_is_never_silent() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (vault, words) = (scratch.path().join("x.vault"), root().join("demo/eval.jsonl"));
+    smoe(&["quantize", text(&demo()), "-o", text(&vault), "--calibrate", text(&words)]).expect(2);
+    assert_eq!(names(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_never_answered_from() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let vault = scratch.path().join("demo.vault");
+    smoe(&["quantize", text(&demo()), "-o", text(&vault)]).expect(0);
+    let good = fs::read(&vault).expect("a vault");
+    for at in [9, 60, good.len() / 5, good.len() / 2, good.len() - 2] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(&vault, bad).expect("scratch is writable");
+        let verified = smoe(&["verify", text(&vault)]);
+        assert!([1, 2].contains(&verified.code), "byte {at}: {verified:?}");
+        let run = smoe(&["run", text(&vault), "--raw", "-p", "The", "-n", "40", "--ignore-eos"]);
+        println!("byte {at}: verify {}, run {}", verified.code, run.code);
+        assert_eq!(run.code, 2, "byte {at}: {run:?}");
+    }
+}
