@@ -46,7 +46,7 @@ impl Inspect {
 
 fn say(vault: &VaultFile, ui: &Ui) -> anyhow::Result<()> {
     let (index, manifest) = (vault.index(), vault.manifest());
-    let line = |name: &str, value: String| ui.line(format_args!("{name:<12}{value}"));
+    let line = |name: &str, value: String| ui.line(format_args!("{name:<15}{value}"));
     line("vault", format!("{}, version {VERSION}, {}", vault.name(), bytes(index.header.file_length)))?;
     if let Ok(spec) = serde_json::from_value::<ModelSpec>(manifest.spec.clone()) {
         let size = (spec.layers.len(), spec.hidden, spec.vocab, spec.context);
@@ -73,18 +73,25 @@ fn say(vault: &VaultFile, ui: &Ui) -> anyhow::Result<()> {
     line("files", if names.is_empty() { "none".into() } else { names.join(", ") })?;
     for (key, value) in manifest.provenance.as_object().into_iter().flatten() {
         if let Some(value) = short(value) {
-            line(key, value)?;
+            line(&format!("made: {key}"), value)?;
         }
     }
     line("verdict", manifest.verdict.as_ref().map_or_else(|| "none recorded".into(), ToString::to_string))?;
     Ok(())
 }
 
-/// A value that fits a line; `--json` has the rest.
+/// A value in a line: the scalars of an object by name, a list by its length; `--json` has the rest.
 fn short(value: &Value) -> Option<String> {
     match value {
-        Value::String(text) => Some(text.clone()),
         Value::Null => None,
-        other => Some(other.to_string()).filter(|text| text.len() <= 100),
+        Value::String(text) => Some(text.clone()),
+        Value::Array(list) if list.is_empty() => None,
+        Value::Array(list) => Some(list.len().to_string()),
+        Value::Object(entries) => {
+            let parts: Vec<_> =
+                entries.iter().filter_map(|(key, value)| Some(format!("{key} {}", short(value)?))).collect();
+            (!parts.is_empty()).then(|| parts.join(", "))
+        }
+        other => Some(other.to_string()),
     }
 }

@@ -1,6 +1,7 @@
 //! Text from an unquantised checkpoint folder.
 
-use crate::process::{demo, smoe, text};
+use crate::process::{demo, smoe, start, text};
+use std::io::Read;
 use std::process::Command;
 
 #[test]
@@ -56,4 +57,33 @@ fn chat_answers_and_ends_with_its_input() {
     let said: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
     let roles: Vec<_> = said["messages"].as_array().expect("messages").iter().map(|m| m["role"].clone()).collect();
     assert_eq!(roles, ["system", "user", "assistant"], "after /clear: {out}");
+}
+
+/// A generation without end, and Ctrl-C after its first bytes.
+#[test]
+fn an_interrupt_ends_the_text_cleanly() {
+    let demo = demo();
+    let words = ["run", text(&demo), "--raw", "-p", "The", "-n", "1000000", "--ignore-eos", "--context", "100000"];
+    let mut child = start(&words);
+    let mut first = [0; 1];
+    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("text comes as it is made");
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "kill");
+    let output = child.wait_with_output().expect("the program ends");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("error: interrupted") && output.stdout.ends_with(b"\n"), "{err}");
+}
+
+/// `smoe run | head -c 1`: the reader goes away in the middle of a text.
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let demo = demo();
+    let mut child =
+        start(&["run", text(&demo), "--raw", "-p", "The", "-n", "1000000", "--ignore-eos", "--context", "100000"]);
+    let mut out = child.stdout.take().expect("piped");
+    out.read_exact(&mut [0; 1]).expect("text comes as it is made");
+    drop(out);
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(0), true), "{output:?}");
 }

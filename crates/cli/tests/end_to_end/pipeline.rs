@@ -1,6 +1,6 @@
 //! The main job on the demo: quantise, verify, inspect, run, eval, export; and its refusals.
 
-use crate::process::{demo, names, root, smoe, text};
+use crate::process::{demo, names, root, smoe, start, text};
 use std::fs;
 
 #[test]
@@ -113,4 +113,48 @@ fn a_flipped_byte_is_found_and_never_answered_from() {
         println!("byte {at}: verify {}, run {}", verified.code, run.code);
         assert_eq!(run.code, 2, "byte {at}: {run:?}");
     }
+}
+
+/// `kill -9` while it writes: nothing under the final name, and `--resume` ends in the same bytes.
+#[test]
+fn a_killed_conversion_resumes_to_the_same_bytes() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let at = |name: &str| scratch.path().join(name);
+    let checkpoint = at("checkpoint");
+    smoe(&["synth", "--shape", "tiny", "--layers", "12", "-o", text(&checkpoint)]).expect(0);
+    smoe(&["quantize", text(&checkpoint), "-o", text(&at("whole"))]).expect(0);
+    let whole = fs::read(at("whole")).expect("a vault");
+    for kill_at in [0, whole.len() as u64 / 8, whole.len() as u64 / 2] {
+        let target = at("killed");
+        let words = ["quantize", text(&checkpoint), "-o", text(&target), "--threads", "1"];
+        let mut child = start(&words);
+        let partial = || {
+            let others = names(scratch.path()).into_iter().filter(|n| !["checkpoint", "whole"].contains(&n.as_str()));
+            others.filter_map(|n| at(&n).metadata().ok()).map(|m| m.len()).sum::<u64>()
+        };
+        // It may win the race and end; then there is a whole vault, which is right too.
+        while partial() <= kill_at && child.try_wait().expect("a child").is_none() {
+            std::thread::yield_now();
+        }
+        let killed = child.kill().is_ok() && !child.wait().expect("a child").success();
+        assert_eq!(target.exists(), !killed, "a vault appears whole or not at all");
+        println!("beyond {kill_at} B: killed {killed}");
+        if killed {
+            smoe(&[&words[..], &["--resume"]].concat()).expect(0);
+        }
+        assert!(fs::read(&target).expect("a vault") == whole, "killed beyond {kill_at} B: other bytes");
+        fs::remove_file(&target).expect("scratch is writable");
+    }
+}
+
+#[test]
+fn memory_is_promised_before_anything_is_loaded() {
+    let demo = demo();
+    let run = |more: &[&str]| smoe(&[&["run", text(&demo), "-p", "x", "-n", "1", "--ram"], more].concat());
+    let none = run(&["1M"]).expect(2);
+    assert!(none.stderr.contains("--ram allows 1.05 MB") && none.stderr.contains("hint: "), "{}", none.stderr);
+    let fixed = run(&["14M", "--context", "2048"]).expect(2);
+    assert!(fixed.stderr.contains("a context of 2048"), "{}", fixed.stderr);
+    assert!(run(&["14M"]).expect(0).stderr.contains("holds a context of 1024"), "it is lowered and says so");
+    run(&["1G"]).expect(0);
 }
