@@ -30,6 +30,7 @@ mod error;
 mod files;
 mod guard;
 mod literals;
+mod pieces;
 mod plain;
 mod provenance;
 mod stream;

@@ -311,3 +311,34 @@ fn added_tokens_of_the_settings_join() {
     assert_eq!((text.token_id("<|next|>"), text.token_id("<|far|>")), (Some(4096), None));
     assert!(text.encode_plain("<|next|>").expect("encodes").iter().all(|id| *id < CONTROL_FROM));
 }
+
+/// A text of some pieces gives the ids that it gives at once.
+#[test]
+fn long_texts_are_encoded_as_short_ones() {
+    let text = demo();
+    let lines = [
+        "It was a dark and stormy night;\n",
+        "Rain\r\n\r\nfell. 1234567\n",
+        "\n\n  and\n",
+        "Ümläut ***\n***\n",
+        "\t\nx\n \ny\n",
+        "\u{4E2D}\u{6587}\n",
+        "no end",
+    ];
+    let mut sample = String::new();
+    for i in 0..20_000 {
+        sample.push_str(lines[(i * i + i / 7) % lines.len()]);
+    }
+    assert!(sample.len() > 4 << 16, "{} B are more than one piece", sample.len());
+    let ids = text.encode_plain(&sample).expect("encodes");
+    assert_eq!(ids, text.pair.encode_whole(&sample).expect("encodes"));
+    let mut cuts = 0;
+    let pieces = pieces::cut(&sample, &mut |_, _| {
+        cuts += 1;
+        Ok::<_, ()>(true)
+    });
+    let pieces = pieces.expect("no fault");
+    assert!(pieces.len() == cuts + 1 && cuts > 3 && pieces.concat() == sample, "{cuts} cuts");
+    let never = pieces::cut(&sample, &mut |_, _| Ok::<_, ()>(false)).expect("no fault");
+    assert_eq!(never, [sample.as_str()]);
+}

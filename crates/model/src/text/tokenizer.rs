@@ -9,6 +9,7 @@ use super::controls::{Controls, Found};
 use super::error::{TextError, brief};
 use super::files::{TOKENIZER_FILE, TextFiles};
 use super::guard;
+use super::pieces;
 use super::plain::{self, SENTINEL};
 
 /// The pair. Encoding never yields a control token that the caller did not ask for by position.
@@ -21,6 +22,8 @@ pub(super) struct Pair {
     pub(super) controls: Controls,
     /// Ids of special tokens: left out of text for people.
     special: HashSet<u32>,
+    /// Whether a long text may be encoded in pieces.
+    splits: bool,
     /// What the released tokenizer puts before a plain prompt.
     prefix: Vec<u32>,
 }
@@ -44,6 +47,7 @@ impl Pair {
         let full = load(&json)?;
         let controls = Controls::new(plain::rename_controls(&mut json)?);
         let plain = load(&json)?;
+        let splits = pieces::splits_by_pattern(&json);
         drop(json);
         for control in controls.iter() {
             for (tokenizer, content) in [(&full, &control.content), (&plain, &control.name)] {
@@ -58,7 +62,7 @@ impl Pair {
         }
         let special =
             full.get_added_tokens_decoder().into_iter().filter_map(|(id, token)| token.special.then_some(id)).collect();
-        let mut pair = Self { full, plain, controls, special, prefix: Vec::new() };
+        let mut pair = Self { full, plain, controls, special, splits, prefix: Vec::new() };
         pair.prefix = pair.released_prefix()?;
         Ok(pair)
     }
@@ -92,6 +96,12 @@ impl Pair {
         self.full.get_vocab(true).into_values().max().map_or(0, |max| max.saturating_add(1))
     }
 
+    /// Encodes at once, for comparison.
+    #[cfg(test)]
+    pub(super) fn encode_whole(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        encode(&self.plain, text, false)
+    }
+
     /// Encodes `text`, in which only what `found` lists is a control token.
     pub(super) fn encode(&self, text: &str, found: &[Found]) -> Result<Vec<u32>, TextError> {
         let mut renamed = String::with_capacity(text.len() + found.len() * 4);
@@ -103,7 +113,23 @@ impl Pair {
             start = bytes.end;
         }
         self.push_text(&text[start..], &mut renamed, &mut ids)?;
-        ids.extend(encode(&self.plain, &renamed, false)?);
+        ids.extend(self.encode_renamed(&renamed)?);
+        Ok(ids)
+    }
+
+    /// Encodes with the second tokenizer, a long text in pieces.
+    fn encode_renamed(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        if !self.splits {
+            return encode(&self.plain, text, false);
+        }
+        let part = |text: &str| encode(&self.plain, text, false);
+        let pieces = pieces::cut(text, &mut |left, right| {
+            Ok::<_, TextError>(part(&format!("{left}{right}"))? == [part(left)?, part(right)?].concat())
+        })?;
+        let mut ids = Vec::new();
+        for piece in pieces {
+            ids.extend(part(piece)?);
+        }
         Ok(ids)
     }
 
@@ -112,7 +138,7 @@ impl Pair {
         let mut pieces = text.split(SENTINEL);
         renamed.push_str(pieces.next().unwrap_or(""));
         for piece in pieces {
-            ids.extend(encode(&self.plain, renamed, false)?);
+            ids.extend(self.encode_renamed(renamed)?);
             ids.extend(encode(&self.plain, SENTINEL.encode_utf8(&mut [0; 4]), false)?);
             renamed.clear();
             renamed.push_str(piece);
