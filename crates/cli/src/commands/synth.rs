@@ -1,6 +1,6 @@
 //! `smoe synth`.
 
-use super::Outcome;
+use super::{Outcome, codec};
 use crate::job::watched;
 use crate::ui::{Ui, bytes, count};
 use clap::Args;
@@ -48,10 +48,11 @@ impl Synth {
             seed: self.seed,
             force: self.force,
         };
-        if self.vault {
-            anyhow::bail!("synth --vault: not in this version; quantise a synthetic checkpoint instead");
-        }
-        let report = watched("writing", |control| synth::checkpoint(&self.output, &options, control))?;
+        let codec = codec(&self.codec)?;
+        let report = watched("writing", |control| match self.vault {
+            true => synth::vault(&self.output, &options, codec, control),
+            false => synth::checkpoint(&self.output, &options, control),
+        })?;
         ui.line(format_args!(
             "{}: {} parameters, {} in {} files, {:.1} s",
             report.path,

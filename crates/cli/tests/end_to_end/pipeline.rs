@@ -158,3 +158,15 @@ fn memory_is_promised_before_anything_is_loaded() {
     assert!(run(&["14M"]).expect(0).stderr.contains("holds a context of 1024"), "it is lowered and says so");
     run(&["1G"]).expect(0);
 }
+
+#[test]
+fn a_synthetic_vault_runs() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let vault = scratch.path().join("synthetic.vault");
+    smoe(&["synth", "--vault", "--shape", "tiny", "--codec", "q2", "-o", text(&vault)]).expect(0);
+    smoe(&["verify", text(&vault)]).expect(0);
+    let ids = smoe(&["run", text(&vault), "--ids", "1,2,3", "-n", "4", "--ignore-eos", "--json"]).expect(0).json();
+    assert_eq!((ids["ids"].as_array().map(Vec::len), &ids["text"]), (Some(4), &serde_json::Value::Null), "{ids}");
+    let words = smoe(&["run", text(&vault), "-p", "x"]).expect(2);
+    assert!(words.stderr.contains("has no tokenizer") && words.stderr.contains("hint: "), "{}", words.stderr);
+}
