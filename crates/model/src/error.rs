@@ -26,6 +26,11 @@ impl CheckpointError {
         Self { file: file.into(), item: Some(item.into()), fault: fault.into(), hint: None }
     }
 
+    /// A fault of a key of `config.json`.
+    pub(crate) fn key(key: impl Into<String>, fault: impl Into<String>) -> Self {
+        Self::item("config.json", key, fault)
+    }
+
     /// The same with advice.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -45,3 +50,12 @@ impl fmt::Display for CheckpointError {
 }
 
 impl std::error::Error for CheckpointError {}
+
+/// `a`, `b` and `c`, the first `limit` of them.
+pub(crate) fn list<S: AsRef<str>>(names: &[S], limit: usize) -> String {
+    let mut text = names.iter().take(limit).map(|n| format!("`{}`", n.as_ref())).collect::<Vec<_>>().join(", ");
+    if names.len() > limit {
+        text += &format!(" and {} more", names.len() - limit);
+    }
+    text
+}

@@ -85,6 +85,60 @@ pub enum Part {
     SharedGate,
 }
 
+impl Part {
+    /// Every part.
+    pub const ALL: [Self; 48] = [
+        Self::MixerNorm,
+        Self::MixerNormBias,
+        Self::MlpNorm,
+        Self::MlpNormBias,
+        Self::Q,
+        Self::QBias,
+        Self::K,
+        Self::KBias,
+        Self::V,
+        Self::VBias,
+        Self::O,
+        Self::OBias,
+        Self::QNorm,
+        Self::KNorm,
+        Self::Sinks,
+        Self::QA,
+        Self::QABias,
+        Self::QANorm,
+        Self::QB,
+        Self::KvA,
+        Self::KvABias,
+        Self::KvANorm,
+        Self::KvB,
+        Self::DeltaQkv,
+        Self::DeltaZ,
+        Self::DeltaB,
+        Self::DeltaA,
+        Self::DeltaConv,
+        Self::DeltaALog,
+        Self::DeltaDtBias,
+        Self::DeltaNorm,
+        Self::DeltaOut,
+        Self::ConvIn,
+        Self::ConvInBias,
+        Self::ConvTaps,
+        Self::ConvTapsBias,
+        Self::ConvOut,
+        Self::ConvOutBias,
+        Self::DenseGate,
+        Self::DenseUp,
+        Self::DenseDown,
+        Self::Router,
+        Self::RouterBias,
+        Self::RouterSelectionBias,
+        Self::SharedGateProj,
+        Self::SharedUpProj,
+        Self::SharedDownProj,
+        Self::SharedGate,
+    ];
+}
+
 /// How a role is seen in the tensor that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -108,7 +108,7 @@ fn files_that_do_not_belong_together() {
             m.write_shards(f, 3);
             fs::remove_file(f.join(shard(2, 3))).expect("remove");
         },
-        "model-00002-of-00003.safetensors: is missing: model.safetensors.index.json names it",
+        "model-00002-of-00003.safetensors: missing; model.safetensors.index.json puts tensor `model.embed_tokens.weight` into it: the index does not match the files, download model-00002-of-00003.safetensors",
     );
     check(
         |m, f| {
@@ -116,7 +116,7 @@ fn files_that_do_not_belong_together() {
             fs::remove_file(f.join("model.safetensors.index.json")).expect("remove");
             fs::remove_file(f.join(shard(2, 3))).expect("remove");
         },
-        "model-00002-of-00003.safetensors: is missing from the series of 3 shards",
+        "model-00002-of-00003.safetensors: missing: 2 of the 3 shards of its series are here; download it",
     );
     check(
         |m, f| {
@@ -124,14 +124,14 @@ fn files_that_do_not_belong_together() {
             fs::remove_file(f.join("model.safetensors.index.json")).expect("remove");
             fs::copy(f.join(shard(1, 3)), f.join(shard(4, 3))).expect("copy");
         },
-        "model-00004-of-00003.safetensors: is beyond the series of 3 shards that model-00001-of-00003.safetensors announces",
+        "model-00004-of-00003.safetensors: shard 4 of a series of 3; remove it, or download again",
     );
     check(
         |m, f| {
             m.write_shards(f, 3);
             fs::copy(f.join(shard(1, 3)), f.join(shard(4, 3))).expect("copy");
         },
-        "model-00004-of-00003.safetensors: belongs to no tensor of model.safetensors.index.json, which has 3 shards",
+        "model-00004-of-00003.safetensors: shard 4 of a series of 3; remove it, or download again",
     );
     check(
         |m, f| {
@@ -140,15 +140,15 @@ fn files_that_do_not_belong_together() {
             less.remove(GATE);
             fs::write(f.join(shard(1, 1)), safetensors(&less)).expect("shard");
         },
-        "model.safetensors.index.json: `model.layers.1.mlp.experts.3.gate_proj.weight`: index does not match files: it \
-         says model-00001-of-00001.safetensors, and no shard has the tensor",
+        "model.safetensors.index.json: puts tensor `model.layers.1.mlp.experts.3.gate_proj.weight` into \
+         model-00001-of-00001.safetensors, which does not hold it; the index does not match the files",
     );
     check(
         |m, f| {
             m.write_shards(f, 2);
             fs::copy(f.join(shard(1, 2)), f.join(shard(2, 2))).expect("copy");
         },
-        "model-00002-of-00002.safetensors: `lm_head.weight`: is in model-00001-of-00002.safetensors as well",
+        "model-00002-of-00002.safetensors: `lm_head.weight`: also in model-00001-of-00002.safetensors; one of the files does not belong here",
     );
 }
 
@@ -160,7 +160,7 @@ fn files_that_are_not_what_they_seem() {
             m.write(f);
             fs::write(f.join("model.safetensors"), POINTER).expect("pointer");
         },
-        "model.safetensors: is a Git LFS pointer of 71 B in place of the 361768 B that it announces",
+        "model.safetensors: a Git-LFS pointer in place of the file, which has 361768 B; run `git lfs pull` in the folder",
     );
     check(
         |m, f| {
@@ -182,7 +182,7 @@ fn files_that_are_not_what_they_seem() {
             m.write(f);
             fs::write(f.join("model.safetensors"), [0xFF; 64]).expect("noise");
         },
-        "model.safetensors: not a safetensors file: it announces a header of 18446744073709551615 B, the file has 64 B",
+        "model.safetensors: not a safetensors file: its header would be 18446744073709551615 B, the limit is 100000000 B; download it again",
     );
     check(
         |m, f| {
@@ -190,7 +190,7 @@ fn files_that_are_not_what_they_seem() {
             let twice = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
             fs::write(f.join("model.safetensors"), framed(twice, &[0, 0])).expect("twice");
         },
-        "model.safetensors: header is not valid: the name `a` occurs twice at line 1 column 56",
+        "model.safetensors: `a`: occurs twice in the header; the file is damaged",
     );
     check(
         |m, f| {
@@ -198,7 +198,7 @@ fn files_that_are_not_what_they_seem() {
             let hole = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
             fs::write(f.join("model.safetensors"), framed(hole, &[0, 0])).expect("hole");
         },
-        "model.safetensors: `a`: its data leaves a hole before it (expected offset 61, found 62)",
+        "model.safetensors: `a`: begins at 1 B, 1 B after the one before it ends; the header is damaged",
     );
 }
 
@@ -210,7 +210,10 @@ fn tensors_that_contradict_the_config() {
         t.0 = "I16".into();
         m.write(f);
     };
-    check(wrong_dtype, &format!("model.safetensors: `{GATE}`: expected BF16, F16 or F32, found I16"));
+    check(
+        wrong_dtype,
+        &format!("model.safetensors: `{GATE}`: dtype I16 is not supported; expected BF16, F16, F32 or F8_E4M3"),
+    );
     check(
         |m, f| {
             let mut m = m.clone();
@@ -218,7 +221,7 @@ fn tensors_that_contradict_the_config() {
                 .insert("model.layers.0.mlp.shared_expert.up_proj.weight".into(), ("BF16".into(), vec![1], vec![0; 2]));
             m.write(f);
         },
-        "model.safetensors: `model.layers.0.mlp.shared_expert.up_proj.weight`: no rule of family qwen3_moe claims this tensor",
+        "model.safetensors: `model.layers.0.mlp.shared_expert.up_proj.weight`: no rule of family qwen3_moe claims it; layer 0 of it has `input_layernorm.weight`, `post_attention_layernorm.weight`, `self_attn.q_proj.weight`, `self_attn.k_proj.weight`, `self_attn.v_proj.weight`, `self_attn.o_proj.weight`, `self_attn.q_norm.weight`, `self_attn.k_norm.weight`, `mlp.gate.weight`, `mlp.experts.{e}.gate_proj.weight`, `mlp.experts.gate_up_proj`",
     );
     check(
         |m, f| {
@@ -227,7 +230,9 @@ fn tensors_that_contradict_the_config() {
             t.1 = vec![96, 40];
             m.write(f);
         },
-        &format!("model.safetensors: `{GATE}`: expected shape [40, 96] by config.json, found [96, 40]"),
+        &format!(
+            "model.safetensors: `{GATE}`: shape [96, 40], config.json makes it [40, 96]; config and weights do not belong together"
+        ),
     );
     check(
         |m, f| {
@@ -236,8 +241,9 @@ fn tensors_that_contradict_the_config() {
             m.tensors.insert("model.layers.1.self_attn.query_norm.weight".into(), t);
             m.write(f);
         },
-        "checkpoint: `model.layers.1.self_attn.q_norm.weight`: is missing; there is \
-         model.layers.1.self_attn.k_norm.weight, model.layers.1.self_attn.query_norm.weight",
+        "model.safetensors: `model.layers.1.self_attn.q_norm.weight`: in no file, expected [16]; there is \
+         `model.layers.1.self_attn.k_norm.weight`, `model.layers.1.self_attn.query_norm.weight`; download what is \
+         missing, or correct config.json",
     );
 }
 
@@ -252,21 +258,36 @@ fn configs_that_are_not_understood() {
     };
     check(
         with("model_type", json!("llama4")),
-        "config.json: `model_type`: family llama4 is known and not read by this version",
+        "config.json: `model_type`: family llama4 is not read: its chunked attention and its scaling of expert inputs are not implemented",
     );
-    check(with("model_type", json!("nonsense")), "config.json: `model_type`: family nonsense is not known");
-    check(with("hyper_gate", json!(0.5)), "config.json: `hyper_gate`: unknown key with value 0.5");
-    check(with("hidden_act", json!("gelu")), "config.json: `hidden_act`: expected one of silu, found \"gelu\"");
+    check(
+        with("model_type", json!("nonsense")),
+        "config.json: `model_type`: family nonsense is not read: not a family that is known",
+    );
+    check(
+        with("hyper_gate", json!(0.5)),
+        "config.json: `hyper_gate`: not known in qwen3_moe, and it could change results",
+    );
+    check(
+        with("hidden_act", json!("gelu")),
+        "config.json: `hidden_act`: \"gelu\" is not supported in qwen3_moe; expected \"silu\"",
+    );
     check(
         with("rope_theta", Value::Null),
-        "config.json: `rope_theta`: expected a number, found neither it nor rope_parameters.rope_theta",
+        "config.json: `rope_theta`: missing, and no `rope_parameters.rope_theta` either",
     );
     check(
         with("rope_parameters", json!({"rope_theta": 5.0})),
-        "config.json: `rope_theta`: is 1000000.0, and rope_parameters.rope_theta is 5.0",
+        "config.json: `rope_parameters.rope_theta`: is 5, and `rope_theta` is 1000000; keep the right one",
     );
-    check(with("num_experts_per_tok", json!(6)), "config.json: `num_experts_per_tok`: is 6 of num_experts 5");
-    check(with("hidden_size", json!(-1)), "config.json: `hidden_size`: expected a positive number, found -1");
+    check(
+        with("num_experts_per_tok", json!(6)),
+        "config.json: `num_experts_per_tok`: chooses 6 of the 5 experts of `num_experts`",
+    );
+    check(
+        with("hidden_size", json!(-1)),
+        "config.json: `hidden_size`: expected a whole number from 0 to 2^28, found -1",
+    );
     let folder = tempfile::tempdir().expect("a folder");
     with("hyper_gate", json!(0.5))(&golden(), folder.path());
     let ignore = OpenOptions { ignore_config: vec!["hyper_gate".into()] };

@@ -1,231 +1,247 @@
-//! Which files of a folder are the checkpoint, and their tensors.
+//! Which files of a folder are the checkpoint.
+//!
+//! With an index, the files that it names. Without one, `model.safetensors`, or a numbered series
+//! `model-0000i-of-0000n.safetensors` that must be complete. Other safetensors files are reported and left alone;
+//! folders inside the folder are not looked into (released copies of the weights lie in `original/` or `metal/`).
 
-use super::header::{self, RawTensor};
-use crate::error::CheckpointError;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::error::{CheckpointError, list};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Component, Path};
 
-/// The index's name.
-pub const INDEX: &str = "model.safetensors.index.json";
+const INDEX: &str = "model.safetensors.index.json";
+const SINGLE: &str = "model.safetensors";
+const SUFFIX: &str = ".safetensors";
+/// Git-LFS pointers are at most this long.
+const POINTER_BYTES: u64 = 1024;
+const POINTER_START: &[u8] = b"version https://git-lfs";
+/// An index has about 100 B a tensor; released ones stay below 30 MB.
+const MAX_INDEX_BYTES: u64 = 256 << 20;
 
-/// One file of the checkpoint.
-#[derive(Debug)]
-pub struct Shard {
-    /// Name within the folder.
-    pub name: String,
-    /// Bytes.
-    pub len: u64,
-    /// Open for positional reads.
-    pub file: File,
+/// The files that hold the weights.
+pub(crate) struct Selection {
+    /// Names inside the folder, in order.
+    pub(crate) shards: Vec<String>,
+    /// The index's bytes, where there is one, to be compared with the headers.
+    pub(crate) index: Option<Vec<u8>>,
+    /// Safetensors files that are not read.
+    pub(crate) ignored: Vec<String>,
 }
 
-/// All tensors of a folder.
-#[derive(Debug)]
-pub struct Files {
-    /// The files that make up the checkpoint.
-    pub shards: Vec<Shard>,
-    /// By name: shard index and description.
-    pub tensors: BTreeMap<String, (usize, RawTensor)>,
-    /// `.safetensors` files that are no part of it.
-    pub ignored: Vec<String>,
+/// The index's name, for messages.
+pub(crate) fn index_name() -> &'static str {
+    INDEX
 }
 
-/// Reads a small file of the folder as text, no more than `limit` bytes.
-///
-/// # Errors
-/// When it cannot be read, is larger, or is not UTF-8.
-pub fn read_text(folder: &Path, name: &str, limit: u64) -> Result<String, CheckpointError> {
-    let path = folder.join(name);
-    let len = std::fs::metadata(&path).map_err(|e| CheckpointError::file(name, format!("cannot be read: {e}")))?.len();
-    if len > limit {
-        return Err(CheckpointError::file(name, format!("expected at most {limit} B, found {len} B")));
-    }
-    std::fs::read_to_string(&path).map_err(|e| CheckpointError::file(name, format!("cannot be read as text: {e}")))
-}
-
-/// Finds the files, parses every header, cross-checks the index.
-///
-/// # Errors
-/// A missing or surplus shard, a tensor in two shards, an index that does not match, any header fault.
-pub fn open(folder: &Path) -> Result<Files, CheckpointError> {
-    let present = safetensors_of(folder)?;
-    let index = folder.join(INDEX).exists().then(|| read_index(folder)).transpose()?;
-    let names = match &index {
-        Some(index) => shards_of_index(index, &present)?,
-        None => shards_by_name(&present)?,
+/// Chooses the files.
+pub(crate) fn select(folder: &Path) -> Result<Selection, CheckpointError> {
+    let present = safetensors_in(folder)?;
+    let index = read_small(folder, INDEX, MAX_INDEX_BYTES)?;
+    let shards = match &index {
+        Some(bytes) => named_by_index(folder, bytes)?,
+        None => without_index(folder, &present)?,
     };
-    let ignored = present.iter().filter(|n| !names.contains(*n)).cloned().collect();
-    let mut files = Files { shards: Vec::new(), tensors: BTreeMap::new(), ignored };
-    for name in names {
-        let (shard, tensors) = open_shard(folder, &name)?;
-        let i = files.shards.len();
-        for t in tensors {
-            if let Some((other, t)) = files.tensors.insert(t.name.clone(), (i, t)) {
-                let other = &files.shards[other].name;
-                return Err(CheckpointError::item(name, t.name, format!("is in {other} as well"))
-                    .hint("remove the shard that does not belong to this checkpoint"));
-            }
-        }
-        files.shards.push(shard);
+    let ignored: Vec<String> = present.into_iter().filter(|name| !shards.contains(name)).collect();
+    if let Some(beyond) = ignored.iter().find(|name| series(name).is_some_and(|(i, n, _)| i > n || i == 0)) {
+        let (i, n, _) = series(beyond).unwrap_or_default();
+        return Err(CheckpointError::file(
+            beyond,
+            format!("shard {i} of a series of {n}; remove it, or download again"),
+        ));
     }
-    if let Some(index) = index {
-        check_index(&index, &files)?;
-    }
-    Ok(files)
+    Ok(Selection { shards, index, ignored })
 }
 
-fn safetensors_of(folder: &Path) -> Result<BTreeSet<String>, CheckpointError> {
-    let shown = folder.display().to_string();
-    let entries =
-        std::fs::read_dir(folder).map_err(|e| CheckpointError::file(&shown, format!("cannot be listed: {e}")))?;
-    let mut names = BTreeSet::new();
-    for entry in entries {
-        let entry = entry.map_err(|e| CheckpointError::file(&shown, format!("cannot be listed: {e}")))?;
-        if let Ok(name) = entry.file_name().into_string()
-            && name.ends_with(".safetensors")
-        {
-            names.insert(name);
+fn safetensors_in(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+    let fault = |e: std::io::Error| {
+        let text = format!("cannot be read: {e}; give a folder with config.json and safetensors files");
+        CheckpointError::file(folder.display().to_string(), text)
+    };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fault)? {
+        let name = entry.map_err(fault)?.file_name();
+        if let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) {
+            names.push(name.to_owned());
         }
     }
+    names.sort_unstable();
     Ok(names)
 }
 
-/// Tensor name to file name.
-fn read_index(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
-    let text = read_text(folder, INDEX, header::MAX_HEADER)?;
-    let json: Value =
-        serde_json::from_str(&text).map_err(|e| CheckpointError::file(INDEX, format!("is not valid JSON: {e}")))?;
-    let map = json
-        .get("weight_map")
-        .and_then(Value::as_object)
-        .ok_or_else(|| CheckpointError::item(INDEX, "weight_map", "expected an object, found none"))?;
-    map.iter()
-        .map(|(tensor, file)| match file.as_str() {
-            Some(file) if !file.is_empty() && !file.contains(['/', '\\']) => Ok((tensor.clone(), file.to_owned())),
-            _ => Err(CheckpointError::item(
-                INDEX,
-                tensor,
-                format!("expected the name of a file beside it, found {file}"),
-            )),
-        })
-        .collect()
-}
-
-fn shards_of_index(
-    index: &BTreeMap<String, String>,
-    present: &BTreeSet<String>,
-) -> Result<BTreeSet<String>, CheckpointError> {
-    let named: BTreeSet<String> = index.values().cloned().collect();
-    if named.is_empty() {
-        return Err(CheckpointError::item(INDEX, "weight_map", "names no tensor"));
-    }
-    for name in &named {
-        if !present.contains(name) {
-            return Err(
-                CheckpointError::file(name, format!("is missing: {INDEX} names it")).hint("download this shard")
-            );
-        }
-    }
-    // A shard that numbers itself into the series of the index and is not in it is a leftover of another download.
-    if let Some(of) = named.iter().find_map(|n| series(n).map(|(_, of)| of)) {
-        for name in present.difference(&named) {
-            if let Some((i, n)) = series(name)
-                && (n == of || i > of)
-            {
-                return Err(CheckpointError::file(
-                    name,
-                    format!("belongs to no tensor of {INDEX}, which has {of} shards"),
-                )
-                .hint("remove it if it is of another checkpoint, or download the index again"));
-            }
-        }
-    }
-    Ok(named)
-}
-
-/// `(i, n)` of `model-0000i-of-0000n.safetensors`.
-fn series(name: &str) -> Option<(usize, usize)> {
-    let (i, n) = name.strip_prefix("model-")?.strip_suffix(".safetensors")?.split_once("-of-")?;
-    Some((i.parse().ok()?, n.parse().ok()?))
-}
-
-fn shards_by_name(present: &BTreeSet<String>) -> Result<BTreeSet<String>, CheckpointError> {
-    const ONE: &str = "model.safetensors";
-    if present.contains(ONE) {
-        return Ok(BTreeSet::from([ONE.to_owned()]));
-    }
-    let members: Vec<(usize, usize, &String)> =
-        present.iter().filter_map(|name| series(name).map(|(i, n)| (i, n, name))).collect();
-    let Some(&(_, of, first)) = members.first() else {
-        return Err(CheckpointError::file(ONE, format!("is missing, and there is no {INDEX} and no numbered series"))
-            .hint("give the folder that holds the checkpoint's config.json and .safetensors files"));
+/// Reads a small file whole; `None` where it does not exist.
+pub(crate) fn read_small(folder: &Path, name: &str, limit: u64) -> Result<Option<Vec<u8>>, CheckpointError> {
+    let fault = |e: std::io::Error| CheckpointError::file(name, format!("cannot be read: {e}"));
+    let mut file = match File::open(folder.join(name)) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(fault)?,
     };
-    for &(i, n, name) in &members {
-        if n != of || i == 0 || i > of {
-            return Err(CheckpointError::file(
-                name,
-                format!("is beyond the series of {of} shards that {first} announces"),
-            )
-            .hint("remove it, or download the whole series again"));
+    let len = file.metadata().map_err(fault)?.len();
+    if len > limit {
+        return Err(CheckpointError::file(name, format!("{len} B, expected at most {limit} B")));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+    file.by_ref().take(limit).read_to_end(&mut bytes).map_err(fault)?;
+    if let Some(text) = pointer(&bytes) {
+        return Err(CheckpointError::file(name, text));
+    }
+    Ok(Some(bytes))
+}
+
+/// The text about a Git-LFS pointer, if these are the bytes of one.
+pub(crate) fn pointer(bytes: &[u8]) -> Option<String> {
+    if bytes.len() as u64 > POINTER_BYTES || !bytes.starts_with(POINTER_START) {
+        return None;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let size = text.lines().find_map(|line| line.strip_prefix("size ")).map_or("?", str::trim);
+    Some(format!("a Git-LFS pointer in place of the file, which has {size} B; run `git lfs pull` in the folder"))
+}
+
+/// `(i, n, digits)` of `model-0000i-of-0000n.safetensors`.
+fn series(name: &str) -> Option<(usize, usize, usize)> {
+    let (i, n) = name.strip_prefix("model-")?.strip_suffix(SUFFIX)?.split_once("-of-")?;
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    Some((number(i)?, number(n)?, n.len()))
+}
+
+fn without_index(folder: &Path, present: &[String]) -> Result<Vec<String>, CheckpointError> {
+    let fault = |fault: String| Err(CheckpointError::file(folder.display().to_string(), fault));
+    let mut all: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for (_, n, digits) in present.iter().filter_map(|name| series(name)) {
+        *all.entry((n, digits)).or_default() += 1;
+    }
+    let single = present.iter().any(|name| name == SINGLE);
+    let mut all = all.into_iter();
+    match (single, all.next(), all.next()) {
+        (true, None, _) => Ok(vec![SINGLE.into()]),
+        (true, Some(((n, _), _)), _) => {
+            fault(format!("holds both {SINGLE} and a series of {n} shards, and no {INDEX}; remove one of them"))
         }
-    }
-    for i in 1..=of {
-        if !members.iter().any(|m| m.0 == i) {
-            let missing = format!("model-{i:05}-of-{of:05}.safetensors");
-            return Err(CheckpointError::file(missing, format!("is missing from the series of {of} shards"))
-                .hint("download this shard"));
+        (false, Some(((a, _), _)), Some(((b, _), _))) => {
+            fault(format!("holds shards of a series of {a} and of one of {b}, and no {INDEX}; remove one of them"))
         }
-    }
-    Ok(members.into_iter().map(|m| m.2.clone()).collect())
-}
-
-fn open_shard(folder: &Path, name: &str) -> Result<(Shard, Vec<RawTensor>), CheckpointError> {
-    let unreadable = |e: std::io::Error| CheckpointError::file(name, format!("cannot be read: {e}"));
-    let mut file = File::open(folder.join(name)).map_err(unreadable)?;
-    let len = file.metadata().map_err(unreadable)?.len();
-    let mut prefix = [0; 8];
-    if len < 8 {
-        return Err(CheckpointError::file(name, format!("expected a safetensors file, found {len} B"))
-            .hint("download this shard again"));
-    }
-    file.read_exact(&mut prefix).map_err(unreadable)?;
-    if &prefix == b"version " {
-        return Err(lfs_pointer(name, &mut file, len));
-    }
-    let fault =
-        |f: header::HeaderFault| CheckpointError { file: name.into(), item: f.tensor, fault: f.what, hint: None };
-    let json_len = header::json_len(prefix, len).map_err(fault)?;
-    let mut json = vec![0; json_len as usize];
-    file.read_exact(&mut json).map_err(unreadable)?;
-    let tensors = header::parse(&json, len).map_err(fault)?;
-    Ok((Shard { name: name.to_owned(), len, file }, tensors))
-}
-
-fn lfs_pointer(name: &str, file: &mut File, len: u64) -> CheckpointError {
-    let mut rest = String::new();
-    let _ = file.take(1024).read_to_string(&mut rest);
-    let size = rest.lines().find_map(|l| l.strip_prefix("size ")).unwrap_or("an unknown number of");
-    CheckpointError::file(name, format!("is a Git LFS pointer of {len} B in place of the {size} B that it announces"))
-        .hint("fetch the real file (git lfs pull, or download it again)")
-}
-
-fn check_index(index: &BTreeMap<String, String>, files: &Files) -> Result<(), CheckpointError> {
-    for (tensor, file) in index {
-        match files.tensors.get(tensor) {
-            Some((i, _)) if files.shards[*i].name == *file => {}
-            Some((i, _)) => {
-                let fault =
-                    format!("index does not match files: it says {file}, the tensor is in {}", files.shards[*i].name);
-                return Err(CheckpointError::item(INDEX, tensor, fault).hint("download the index again"));
-            }
-            None => {
-                let fault = format!("index does not match files: it says {file}, and no shard has the tensor");
-                return Err(CheckpointError::item(INDEX, tensor, fault).hint("download that shard and the index again"));
+        (false, Some(((n, digits), found)), None) => {
+            let name = |i: usize| format!("model-{i:0digits$}-of-{n:0digits$}{SUFFIX}");
+            match (1..=n).find(|i| !present.contains(&name(*i))) {
+                Some(i) => Err(CheckpointError::file(
+                    name(i),
+                    format!("missing: {found} of the {n} shards of its series are here; download it"),
+                )),
+                None => Ok((1..=n).map(name).collect()),
             }
         }
+        (false, None, _) => fault(nothing(folder, present)),
+    }
+}
+
+/// What to say of a folder without a checkpoint.
+fn nothing(folder: &Path, present: &[String]) -> String {
+    let has = |name: &str| folder.join(name).exists();
+    let expected = format!("expected {SINGLE}, or {INDEX} and its shards");
+    if has("pytorch_model.bin") || has("pytorch_model.bin.index.json") {
+        format!("holds weights as pytorch_model.bin, which is not read; {expected}: convert it to safetensors")
+    } else if !present.is_empty() {
+        format!("{expected}, found only {}", list(present, 5))
+    } else {
+        format!("holds no safetensors file; {expected}")
+    }
+}
+
+fn named_by_index(folder: &Path, bytes: &[u8]) -> Result<Vec<String>, CheckpointError> {
+    let mut shards: Vec<String> = Vec::new();
+    let mut fault = None;
+    each_in_index(bytes, |tensor, file| {
+        if fault.is_some() || shards.last().is_some_and(|last| last == file) || shards.iter().any(|s| s == file) {
+            return;
+        }
+        match check_shard(folder, tensor, file) {
+            Ok(()) => shards.push(file.into()),
+            Err(e) => fault = Some(e),
+        }
+    })?;
+    match fault {
+        Some(fault) => Err(fault),
+        None if shards.is_empty() => Err(CheckpointError::file(INDEX, "names no file; download it again")),
+        None => Ok(shards),
+    }
+}
+
+fn check_shard(folder: &Path, tensor: &str, file: &str) -> Result<(), CheckpointError> {
+    let plain = Path::new(file).components().all(|c| matches!(c, Component::Normal(_)));
+    if !plain || !file.ends_with(SUFFIX) {
+        let text =
+            format!("puts tensor `{tensor}` into `{file}`; expected the name of a safetensors file in the folder");
+        return Err(CheckpointError::file(INDEX, text));
+    }
+    if !folder.join(file).is_file() {
+        let text = format!(
+            "missing; {INDEX} puts tensor `{tensor}` into it: the index does not match the files, download {file}"
+        );
+        return Err(CheckpointError::file(file, text));
     }
     Ok(())
+}
+
+/// Calls `each` with every tensor and file of an index. Nothing of it is kept.
+pub(crate) fn each_in_index(bytes: &[u8], each: impl FnMut(&str, &str)) -> Result<(), CheckpointError> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let result = serde::de::Deserializer::deserialize_map(&mut reader, walk::Index(each)).and_then(|()| reader.end());
+    result.map_err(|e| CheckpointError::file(INDEX, format!("not a valid index: {e}; download it again")))
+}
+
+/// Visitors over the index.
+mod walk {
+    use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+    use std::borrow::Cow;
+    use std::fmt;
+
+    pub(super) struct Index<F>(pub(super) F);
+
+    impl<'de, F: FnMut(&str, &str)> Visitor<'de> for Index<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object with `weight_map`")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+            let mut found = false;
+            while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                if key != "weight_map" {
+                    map.next_value::<IgnoredAny>()?;
+                } else if std::mem::replace(&mut found, true) {
+                    return Err(A::Error::custom("`weight_map` occurs twice"));
+                } else {
+                    map.next_value_seed(Files(&mut self.0))?;
+                }
+            }
+            if found { Ok(()) } else { Err(A::Error::custom("it has no `weight_map`")) }
+        }
+    }
+
+    struct Files<'a, F>(&'a mut F);
+
+    impl<'de, F: FnMut(&str, &str)> DeserializeSeed<'de> for Files<'_, F> {
+        type Value = ();
+
+        fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+            d.deserialize_map(self)
+        }
+    }
+
+    impl<'de, F: FnMut(&str, &str)> Visitor<'de> for Files<'_, F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of file names")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some((tensor, file)) = map.next_entry::<Cow<'de, str>, Cow<'de, str>>()? {
+                (self.0)(&tensor, &file);
+            }
+            Ok(())
+        }
+    }
 }

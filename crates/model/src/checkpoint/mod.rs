@@ -1,39 +1,58 @@
-//! A checkpoint folder: planned from its headers, then read by rows.
+//! A checkpoint folder: everything planned from headers, weights read when they are asked for.
 
-pub mod files;
+pub mod bind;
+mod encoded;
+mod expert_layout;
+mod files;
 pub mod header;
+mod read;
+mod shards;
 
-use crate::bind::{Found, bind};
-use crate::config::{self, Config};
+pub use shards::Shard;
+
 use crate::error::CheckpointError;
 use crate::families;
 use crate::formats;
-use crate::positional::read_exact_at;
-use crate::resolve;
-use crate::role::{Bindings, ExpertView, Proj};
-use crate::spec::{Mlp, ModelSpec};
-use crate::store::{ExpertMatrix, ExpertReader, StoreError, Stored, TensorStore};
-use files::{Files, Shard};
-use header::RawTensor;
-use serde_json::Value;
+use crate::plan::{self, ConfigPlan, OpenOptions};
+use crate::role::{Bindings, ExpertView, Proj, Role};
+use crate::spec::{Mlp, ModelSpec, MoeSpec};
+use crate::store::{Dtype, ExpertMatrix, ExpertReader, StoreError, Stored, TensorStore};
+use encoded::Encoded;
+use read::Weight;
+use shards::{Located, Shards};
+use smoe_codec::half;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The largest text file that is read whole.
-const MAX_TEXT: u64 = 256 << 20;
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
+/// Released configs stay below 200 kB.
+const MAX_CONFIG_BYTES: u64 = 2 << 20;
+/// A tokenizer has at most this many bytes.
+const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
 
-/// How to open a checkpoint.
-#[derive(Debug, Clone, Default)]
-pub struct OpenOptions {
-    /// Config keys that may be there although nothing is known of them.
-    pub ignore_config: Vec<String>,
+/// A checkpoint whose every tensor is understood.
+#[derive(Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    shards: Shards,
+    plan: ConfigPlan,
+    bindings: Bindings,
+    /// The trunk tensors that are handed out, by name.
+    stored: BTreeMap<String, Stored>,
+    decoded: Dtype,
+    report: Report,
+    config_json: String,
+    generation_config: Option<String>,
 }
 
-/// What was found beside the tensors in use.
-#[derive(Debug, Clone, Default, serde::Serialize)]
+/// What was made of the folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
     /// Tensors in use.
     pub used: usize,
+    /// Weights in use by storage format ("BF16", "F8_E4M3 in blocks").
+    pub formats: BTreeMap<String, usize>,
     /// Rule and name of each tensor that was skipped.
     pub skipped: Vec<(String, String)>,
     /// `.safetensors` files that are no part of the checkpoint.
@@ -42,160 +61,232 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-/// A checkpoint whose every tensor is understood.
-#[derive(Debug)]
-pub struct Checkpoint {
-    folder: PathBuf,
-    files: Files,
-    spec: ModelSpec,
-    bindings: Bindings,
-    report: Report,
-    config: String,
-    generation: Option<String>,
-}
-
 impl Checkpoint {
-    /// Plans the checkpoint from its config and headers.
+    /// Opens a folder: config, headers, nothing of the weights (save a head that a tied config should not have).
     ///
     /// # Errors
-    /// Whatever makes it incomplete, contradictory or unknown, naming file and tensor or key.
+    /// Whenever something is not understood: see [`CheckpointError`].
     pub fn open(folder: &Path, options: &OpenOptions) -> Result<Self, CheckpointError> {
-        if !folder.is_dir() {
-            return Err(CheckpointError::file(
-                folder.display().to_string(),
-                "expected a checkpoint folder, found no folder",
-            ));
-        }
-        let text = files::read_text(folder, config::FILE, MAX_TEXT)?;
-        let config = Config::parse(&text)?;
-        let family = families::by_model_type(&config.model_type()?)?;
-        let mut spec = (family.resolve)(&config)?;
-        config.finish(family.idle, &options.ignore_config)?;
-        let generation = optional_text(folder, "generation_config.json")?;
-        stop_ids(&mut spec, generation.as_deref())?;
-        let files = files::open(folder)?;
-        let tensors: BTreeMap<String, Found> = files
-            .tensors
-            .iter()
-            .map(|(name, (shard, t))| {
-                (name.clone(), Found { shape: t.shape.clone(), file: files.shards[*shard].name.clone() })
-            })
-            .collect();
-        let bound = bind(family, &spec, &tensors)?;
-        let report = Report {
-            used: tensors.len() - bound.skipped.len(),
-            skipped: bound.skipped.into_iter().map(|(rule, name)| (rule.to_owned(), name)).collect(),
-            ignored_files: files.ignored.clone(),
-            notes: Vec::new(),
+        let json = |name: &str| files::read_small(folder, name, MAX_CONFIG_BYTES);
+        let config = json(CONFIG)?.ok_or_else(|| {
+            let text = "has no config.json; give a checkpoint folder as downloaded";
+            CheckpointError::file(folder.display().to_string(), text)
+        })?;
+        let source = crate::config::parse_config(&config)?;
+        let family = families::by_model_type(source.model_type()?)?;
+        let generation = json(GENERATION)?;
+        let generation_map = generation.as_deref().map(parse_generation).transpose()?;
+        let selection = files::select(folder)?;
+        let shards = Shards::open(folder, &selection)?;
+        families::confirm(family, &|mark| shards.tensors().iter().any(|t| t.entry.name.contains(mark)))?;
+        let plan = plan::plan(&source, family, generation_map.as_ref(), options)?;
+        let bound = bind::bind(&shards, family, &plan)?;
+        let mut this = Self {
+            folder: folder.into(),
+            report: Report {
+                used: shards.tensors().len() - bound.skipped.len(),
+                formats: bound.formats,
+                skipped: bound.skipped,
+                ignored_files: selection.ignored,
+                notes: plan.notes.clone(),
+            },
+            shards,
+            bindings: bound.bindings,
+            stored: BTreeMap::new(),
+            decoded: Dtype::F32,
+            config_json: text(CONFIG, config)?,
+            generation_config: generation.map(|bytes| text(GENERATION, bytes)).transpose()?,
+            plan,
         };
-        let checkpoint =
-            Self { folder: folder.to_owned(), files, spec, bindings: bound.bindings, report, config: text, generation };
-        checkpoint.check_dtypes()?;
-        Ok(checkpoint)
+        this.describe_trunk()?;
+        if let Some(head) = bound.spare_head {
+            this.compare_spare_head(&head)?;
+        }
+        if this.plan.spec.tokens.eos.is_empty() {
+            this.report.notes.push("no stop ids: generation ends at the token limit only".into());
+        }
+        Ok(this)
+    }
+
+    fn describe_trunk(&mut self) -> Result<(), CheckpointError> {
+        for binding in self.bindings.trunk.values() {
+            let weight = encoded::find(&self.shards, self.plan.format, &binding.tensor)?;
+            let stored = match weight {
+                Some(Encoded::Plain { tensor, dtype }) => Stored { dtype, shape: tensor.entry.shape.clone() },
+                Some(Encoded::Fp8 { tensor, .. }) => Stored { dtype: self.decoded, shape: tensor.entry.shape.clone() },
+                _ => Stored { dtype: self.decoded, shape: binding.shape.clone() },
+            };
+            self.stored.insert(binding.tensor.clone(), stored);
+        }
+        Ok(())
+    }
+
+    /// A tied model's own head must be the embedding, byte for byte.
+    fn compare_spare_head(&mut self, head: &str) -> Result<(), CheckpointError> {
+        let embedding = self.bindings.trunk.get(&Role::Embedding).map_or("", |b| &b.tensor);
+        let (Some(a), Some(b)) = (self.shards.get(head), self.shards.get(embedding)) else { return Ok(()) };
+        let same = a.entry.dtype == b.entry.dtype && a.entry.shape == b.entry.shape && self.same_bytes(a, b)?;
+        if !same {
+            let text = format!(
+                "config.json ties the head to `{embedding}`, and this head differs from it; set tie_word_embeddings to the truth"
+            );
+            return Err(CheckpointError::item(self.shards.file_of(a), head, text));
+        }
+        self.report.notes.push(format!("`{head}` equals `{embedding}` and is dropped: the head is tied"));
+        Ok(())
+    }
+
+    fn same_bytes(&self, a: &Located, b: &Located) -> Result<bool, CheckpointError> {
+        let len = a.entry.len;
+        let (mut x, mut y) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+        let mut at = 0;
+        while at < len {
+            let n = usize::try_from(len - at).unwrap_or(usize::MAX).min(x.len());
+            for (tensor, out) in [(a, &mut x), (b, &mut y)] {
+                let read = self.shards.read(tensor, at, &mut out[..n]);
+                read.map_err(|e| CheckpointError::item(e.file, e.item, e.fault))?;
+            }
+            if x[..n] != y[..n] {
+                return Ok(false);
+            }
+            at += n as u64;
+        }
+        Ok(true)
     }
 
     /// The folder.
+    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What was used, skipped and ignored.
+    /// The model with what its config says beside it.
+    #[must_use]
+    pub fn plan(&self) -> &ConfigPlan {
+        &self.plan
+    }
+
+    /// What was made of the folder.
+    #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// The checkpoint's files in name order.
+    /// The files that hold the weights, in order.
+    #[must_use]
     pub fn files(&self) -> &[Shard] {
-        &self.files.shards
+        self.shards.shards()
     }
 
-    /// `config.json` as released.
-    pub fn config_json(&self) -> &str {
-        &self.config
-    }
-
-    /// `generation_config.json`, where there is one.
-    pub fn generation_config(&self) -> Option<&str> {
-        self.generation.as_deref()
+    /// Trunk tensors in a block format come out rounded to bf16, as a vault stores them, in place of exact f32.
+    #[must_use]
+    pub fn with_bf16_trunk(mut self) -> Self {
+        self.decoded = Dtype::Bf16;
+        for (name, stored) in &mut self.stored {
+            if self.shards.get(name).is_none_or(|tensor| formats::plain(&tensor.entry.dtype).is_none()) {
+                stored.dtype = Dtype::Bf16;
+            }
+        }
+        self
     }
 
     /// Names of the stored trunk tensors, each once.
+    #[must_use]
     pub fn trunk_tensors(&self) -> BTreeSet<&str> {
-        self.bindings.trunk.values().map(|b| b.tensor.as_str()).collect()
+        self.stored.keys().map(String::as_str).collect()
     }
 
     /// The file that holds a tensor.
+    #[must_use]
     pub fn file_of(&self, tensor: &str) -> Option<&str> {
-        self.files.tensors.get(tensor).map(|(shard, _)| self.files.shards[*shard].name.as_str())
+        let packed = || self.shards.get(&format!("{tensor}_packed"));
+        self.shards.get(tensor).or_else(packed).map(|tensor| self.shards.file_of(tensor))
     }
 
-    fn check_dtypes(&self) -> Result<(), CheckpointError> {
-        let skipped: BTreeSet<&str> = self.report.skipped.iter().map(|s| s.1.as_str()).collect();
-        for (name, (shard, t)) in &self.files.tensors {
-            if !skipped.contains(name.as_str()) && formats::plain(&t.dtype).is_none() {
-                return Err(formats::unsupported(&self.files.shards[*shard].name, name, &t.dtype));
-            }
+    /// `config.json` as it came.
+    #[must_use]
+    pub fn config_json(&self) -> &str {
+        &self.config_json
+    }
+
+    /// `generation_config.json` as it came.
+    #[must_use]
+    pub fn generation_config(&self) -> Option<&str> {
+        self.generation_config.as_deref()
+    }
+
+    /// `tokenizer.json` as it came; `None` where the folder has none.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no text.
+    pub fn tokenizer_json(&self) -> Result<Option<String>, CheckpointError> {
+        let name = "tokenizer.json";
+        files::read_small(&self.folder, name, MAX_TOKENIZER_BYTES)?.map(|bytes| text(name, bytes)).transpose()
+    }
+
+    /// The name of the tensor that stands for an expert matrix, and the storage format of it, for reports.
+    #[must_use]
+    pub fn expert_source(&self, at: ExpertMatrix) -> Option<(String, String)> {
+        let name = self.bindings.experts.get(&at.layer)?.weights[proj_index(at.proj)].tensor_of(at.expert);
+        let weight = encoded::find(&self.shards, self.plan.format, &name).ok()??;
+        Some((weight.main().entry.name.to_string(), weight.format().to_owned()))
+    }
+
+    fn moe(&self, layer: usize) -> Option<&MoeSpec> {
+        match &self.plan.spec.layers.get(layer)?.mlp {
+            Mlp::Moe(moe) => Some(moe),
+            Mlp::Dense { .. } => None,
         }
-        Ok(())
     }
 
-    fn raw(&self, name: &str) -> Result<(&Shard, &RawTensor), StoreError> {
-        let (shard, t) = self.files.tensors.get(name).ok_or_else(|| StoreError {
-            file: "checkpoint".into(),
-            item: name.into(),
-            fault: "no such tensor".into(),
-        })?;
-        Ok((&self.files.shards[*shard], t))
+    fn weight(&self, name: &str, cols: usize) -> Result<Weight<'_>, StoreError> {
+        let fault = |fault: String| StoreError { file: self.shards.all(), item: name.into(), fault };
+        let encoded = encoded::find(&self.shards, self.plan.format, name).map_err(|e| fault(e.to_string()))?;
+        let encoded = encoded.ok_or_else(|| fault("not in this checkpoint".into()))?;
+        Ok(Weight { shards: &self.shards, encoded, cols })
     }
 
-    /// Fills `out` with elements from `first` on.
-    fn read_elements(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), StoreError> {
-        let (_, t) = self.raw(name)?;
-        let dtype = formats::plain(&t.dtype).expect("`check_dtypes` refused every other");
-        let size = dtype.bytes(1, 1);
-        let mut bytes = vec![0; out.len() * size];
-        self.read_stored(name, (first * size) as u64, &mut bytes)?;
-        formats::decode_plain(dtype, &bytes, out);
-        Ok(())
-    }
-
-    /// `[rows, cols]` and the place of an expert matrix.
-    fn expert(&self, at: ExpertMatrix) -> Result<(usize, &ExpertView), StoreError> {
-        let fault =
-            || StoreError { file: "checkpoint".into(), item: format!("{at:?}"), fault: "no such expert".into() };
-        let Mlp::Moe(moe) = &self.spec.layers.get(at.layer).ok_or_else(fault)?.mlp else { return Err(fault()) };
-        let experts = self.bindings.experts.get(&at.layer).ok_or_else(fault)?;
-        if at.expert >= moe.experts {
-            return Err(fault());
-        }
-        Ok(match at.proj {
-            Proj::Gate => (self.spec.hidden, &experts.weights[0]),
-            Proj::Up => (self.spec.hidden, &experts.weights[1]),
-            Proj::Down => (moe.width, &experts.weights[2]),
-        })
+    /// The view of an expert matrix with its rows and columns.
+    fn view(&self, at: ExpertMatrix, bias: bool) -> Result<Option<(&ExpertView, usize, usize)>, StoreError> {
+        let fault = || StoreError {
+            file: self.shards.all(),
+            item: format!("expert {} of layer {}", at.expert, at.layer),
+            fault: "the model has no such expert".into(),
+        };
+        let moe = self.moe(at.layer).filter(|moe| at.expert < moe.experts).ok_or_else(fault)?;
+        let bound = self.bindings.experts.get(&at.layer).ok_or_else(fault)?;
+        let (rows, cols) = match at.proj {
+            Proj::Gate | Proj::Up => (moe.width, self.plan.spec.hidden),
+            Proj::Down => (self.plan.spec.hidden, moe.width),
+        };
+        let views = if bias { bound.biases.as_ref() } else { Some(&bound.weights) };
+        Ok(views.map(|views| (&views[proj_index(at.proj)], rows, cols)))
     }
 }
 
-fn optional_text(folder: &Path, name: &str) -> Result<Option<String>, CheckpointError> {
-    folder.join(name).exists().then(|| files::read_text(folder, name, MAX_TEXT)).transpose()
+fn proj_index(proj: Proj) -> usize {
+    match proj {
+        Proj::Gate => 0,
+        Proj::Up => 1,
+        Proj::Down => 2,
+    }
 }
 
-/// `generation_config.json` has the last word on stop ids.
-fn stop_ids(spec: &mut ModelSpec, generation: Option<&str>) -> Result<(), CheckpointError> {
-    const FILE: &str = "generation_config.json";
-    let Some(text) = generation else { return Ok(()) };
-    let json: Value =
-        serde_json::from_str(text).map_err(|e| CheckpointError::file(FILE, format!("is not valid JSON: {e}")))?;
-    if let Some(eos) = json.get("eos_token_id").filter(|v| !v.is_null()) {
-        spec.tokens.eos = resolve::ids("eos_token_id", eos)?;
-        spec.tokens.eos_source = format!("{FILE} eos_token_id");
+fn text(file: &str, bytes: Vec<u8>) -> Result<String, CheckpointError> {
+    String::from_utf8(bytes).map_err(|_| CheckpointError::file(file, "not UTF-8; download it again"))
+}
+
+fn parse_generation(bytes: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, CheckpointError> {
+    match crate::json::parse(bytes) {
+        Ok(serde_json::Value::Object(map)) => Ok(map),
+        Ok(_) => Err(CheckpointError::file(GENERATION, "expected a JSON object")),
+        Err(e) => Err(CheckpointError::file(GENERATION, format!("not valid JSON: {e}; download it again"))),
     }
-    Ok(())
 }
 
 impl TensorStore for Checkpoint {
     fn spec(&self) -> &ModelSpec {
-        &self.spec
+        &self.plan.spec
     }
 
     fn bindings(&self) -> &Bindings {
@@ -203,58 +294,70 @@ impl TensorStore for Checkpoint {
     }
 
     fn stored(&self, tensor: &str) -> Option<Stored> {
-        let (_, t) = self.files.tensors.get(tensor)?;
-        Some(Stored { dtype: formats::plain(&t.dtype)?, shape: t.shape.clone() })
+        self.stored.get(tensor).cloned()
     }
 
     fn read_stored(&self, tensor: &str, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        let (shard, t) = self.raw(tensor)?;
-        let fault = |fault: String| StoreError { file: shard.name.clone(), item: tensor.into(), fault };
-        if offset.checked_add(out.len() as u64).is_none_or(|end| end > t.len) {
-            return Err(fault(format!("bytes {offset}..+{} lie outside its {} B", out.len(), t.len)));
+        let fault = |fault: String| StoreError { file: self.shards.all(), item: tensor.into(), fault };
+        let stored = self.stored.get(tensor).ok_or_else(|| fault("not a trunk tensor of this checkpoint".into()))?;
+        let (rows, cols) = stored.rows_cols();
+        let weight = self.weight(tensor, cols)?;
+        if let Encoded::Plain { tensor, .. } = weight.encoded {
+            return self.shards.read(tensor, offset, out);
         }
-        read_exact_at(&shard.file, t.offset + offset, out)
-            .map_err(|e| fault(format!("cannot be read at offset {}: {e}", t.offset + offset)))
+        let size = stored.dtype.bytes(1, 1);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        if start % size != 0 || !out.len().is_multiple_of(size) || (start + out.len()) / size > rows * cols {
+            let text = format!("{} B from {offset} B on are no run of its {} elements", out.len(), rows * cols);
+            return Err(fault(text));
+        }
+        weight.check_packed_shape(rows)?;
+        let mut values = vec![0.0; (out.len() / size).min(1 << 18)];
+        for (i, part) in out.chunks_mut((1 << 18) * size).enumerate() {
+            let values = &mut values[..part.len() / size];
+            weight.read(start / size + i * (1 << 18), values)?;
+            match stored.dtype {
+                Dtype::Bf16 => part
+                    .as_chunks_mut::<2>()
+                    .0
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(b, v)| *b = half::f32_to_bf16(*v).to_le_bytes()),
+                _ => part.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(b, v)| *b = v.to_le_bytes()),
+            }
+        }
+        Ok(())
     }
 }
 
 impl ExpertReader for Checkpoint {
     fn read_expert_rows(&self, at: ExpertMatrix, first_row: usize, out: &mut [f32]) -> Result<(), StoreError> {
-        let (cols, view) = self.expert(at)?;
+        let Some((view, rows, cols)) = self.view(at, false)? else { return Ok(()) };
         let name = view.tensor_of(at.expert);
-        let start = view.offset + at.expert * view.expert_stride + first_row * view.row_stride;
-        if view.col_stride == 1 && view.row_stride == cols {
-            return self.read_elements(&name, start, out);
+        if !out.len().is_multiple_of(cols) || first_row.saturating_add(out.len() / cols) > rows {
+            let fault = format!("{} values from row {first_row} on are no rows of [{rows}, {cols}]", out.len());
+            return Err(StoreError { file: self.shards.all(), item: name, fault });
         }
-        if view.col_stride == 1 {
-            for (r, row) in out.chunks_mut(cols).enumerate() {
-                self.read_elements(&name, start + r * view.row_stride, row)?;
-            }
+        if out.is_empty() {
             return Ok(());
         }
-        // Stored [in, out]: one run of neighbouring rows for each column.
-        let rows = out.len() / cols;
-        let mut run = vec![0.0; rows.saturating_sub(1) * view.row_stride + 1];
-        for c in 0..cols {
-            self.read_elements(&name, start + c * view.col_stride, &mut run)?;
-            for r in 0..rows {
-                out[r * cols + c] = run[r * view.row_stride];
-            }
+        // The last axis of the decoded tensor: of a view's two strides the one that is not 1 spans it.
+        let cols_stored = if view.col_stride == 1 { cols } else { view.col_stride };
+        let weight = self.weight(&name, cols_stored)?;
+        if first_row == 0 {
+            weight.check_packed_shape(rows)?;
         }
-        Ok(())
+        weight.read_view(view, at.expert, (first_row, cols), out)
     }
 
     fn read_expert_bias(&self, at: ExpertMatrix) -> Result<Option<Vec<f32>>, StoreError> {
-        self.expert(at)?;
-        let Some(biases) = &self.bindings.experts[&at.layer].biases else { return Ok(None) };
-        let Mlp::Moe(moe) = &self.spec.layers[at.layer].mlp else { return Ok(None) };
-        let (view, rows) = match at.proj {
-            Proj::Gate => (&biases[0], moe.width),
-            Proj::Up => (&biases[1], moe.width),
-            Proj::Down => (&biases[2], self.spec.hidden),
-        };
-        let mut run = vec![0.0; (rows - 1) * view.row_stride + 1];
-        self.read_elements(&view.tensor_of(at.expert), view.offset + at.expert * view.expert_stride, &mut run)?;
-        Ok(Some(run.into_iter().step_by(view.row_stride).collect()))
+        let Some((view, rows, _)) = self.view(at, true)? else { return Ok(None) };
+        let weight = self.weight(&view.tensor_of(at.expert), rows)?;
+        let mut out = vec![0.0; rows];
+        let flat = ExpertView { col_stride: view.row_stride, ..view.clone() };
+        // One row whose columns are the bias.
+        let flat = ExpertView { row_stride: flat.col_stride * rows, ..flat };
+        weight.read_view(&flat, at.expert, (0, rows), &mut out)?;
+        Ok(Some(out))
     }
 }

@@ -1,141 +1,91 @@
-//! Families as data: how config keys become a [`ModelSpec`] and tensor names become roles. One file a family.
+//! Families: one file each, all of it data. A family says how its config keys become fields, which mechanisms follow
+//! from the family itself, and how its tensors are called.
 
-use crate::config::Config;
-use crate::error::CheckpointError;
-use crate::role::Part;
-use crate::spec::{LayerSpec, ModelSpec};
-
+mod deepseek_v2;
+mod deepseek_v3;
+mod dots1;
+mod ernie4_5_moe;
+mod family;
+mod glm4_moe;
+mod glm4_moe_lite;
+mod gpt_oss;
+mod granitemoe;
+mod hunyuan_v1_moe;
+mod lfm2_moe;
+mod minimax_m2;
+mod mixtral;
+mod names;
+mod olmoe;
+mod phimoe;
+mod qwen2_moe;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
+mod refused;
 
-/// All families that are read.
-pub const ALL: &[&Family] = &[&qwen3_moe::FAMILY];
+pub use family::Family;
+pub(crate) use family::{
+    Arch, ExpertNames, Flag, Fused, GroupRule, MixerRule, NormalRule, Packed, SharedRule, SkipRule, WindowRule,
+};
 
-/// Families that people will try and that are not read.
-const KNOWN_UNREAD: &[&str] = &[
-    "llama4",
-    "deepseek_v32",
-    "glm_moe_dsa",
-    "dbrx",
-    "jamba",
-    "grok",
-    "arctic",
-    "bailing_moe",
-    "flex_olmo",
-    "step3",
-    "qwen2",
-    "qwen3",
-    "llama",
-    "mistral",
-    "gemma3",
-    "gemma4",
+pub use crate::plan::{ConfigPlan, spec_from_config};
+
+use crate::error::{CheckpointError, list};
+
+/// Every family that is read.
+pub const ALL: &[&Family] = &[
+    &mixtral::FAMILY,
+    &qwen2_moe::FAMILY,
+    &qwen3_moe::FAMILY,
+    &qwen3_next::FAMILY,
+    &qwen3_5_moe::FAMILY,
+    &olmoe::FAMILY,
+    &deepseek_v2::FAMILY,
+    &deepseek_v3::FAMILY,
+    &glm4_moe::FAMILY,
+    &glm4_moe_lite::FAMILY,
+    &gpt_oss::FAMILY,
+    &minimax_m2::FAMILY,
+    &granitemoe::FAMILY,
+    &lfm2_moe::FAMILY,
+    &ernie4_5_moe::FAMILY,
+    &hunyuan_v1_moe::FAMILY,
+    &dots1::FAMILY,
+    &phimoe::FAMILY,
 ];
 
 /// The family that answers to a `model_type`.
 ///
 /// # Errors
-/// When none does, with the families that are read.
+/// When none does, with the reason where it is known, and the families that are read as the hint.
 pub fn by_model_type(model_type: &str) -> Result<&'static Family, CheckpointError> {
-    ALL.iter().find(|f| f.model_types.contains(&model_type)).copied().ok_or_else(|| {
-        let names: Vec<&str> = ALL.iter().map(|f| f.name).collect();
-        let known =
-            if KNOWN_UNREAD.contains(&model_type) { "is known and not read by this version" } else { "is not known" };
-        CheckpointError::item(crate::config::FILE, "model_type", format!("family {model_type} {known}"))
-            .hint(format!("families that are read: {}", names.join(", ")))
-    })
+    if let Some(family) = ALL.iter().find(|family| family.model_types.contains(&model_type)) {
+        return Ok(family);
+    }
+    let why = refused::why(model_type).unwrap_or("not a family that is known");
+    let fault = format!("family {model_type} is not read: {why}");
+    Err(CheckpointError::key("model_type", fault).hint(format!("families that are read: {}", names())))
 }
 
-/// A family.
-#[derive(Debug)]
-pub struct Family {
-    /// Its published name.
-    pub name: &'static str,
-    /// Values of `model_type` that it answers to.
-    pub model_types: &'static [&'static str],
-    /// One of these tensors (patterns) must be there.
-    pub marks: &'static [&'static str],
-    /// Config keys that may be there and change nothing.
-    pub idle: &'static [&'static str],
-    /// Config to spec.
-    pub resolve: fn(&Config) -> Result<ModelSpec, CheckpointError>,
-    /// Names of trunk tensors.
-    pub trunk: Trunk,
-    /// Names and orders of expert tensors: the layouts in which the family is published.
-    pub experts: &'static [Experts],
-    /// Tensors that a text engine does not need, by rule.
-    pub skips: &'static [Skip],
+fn names() -> String {
+    ALL.iter().map(|family| family.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Trunk tensor names. `{l}` is the layer's index.
-#[derive(Debug)]
-pub struct Trunk {
-    /// The embedding.
-    pub embedding: &'static str,
-    /// The final norm (its bias under `.bias` in place of `.weight`).
-    pub final_norm: &'static str,
-    /// The head.
-    pub head: &'static str,
-    /// Parts of a layer; the first entry of a part that is there counts.
-    pub layer: &'static [(Part, &'static str, Seen)],
-}
-
-/// How a part is seen in its tensor.
-#[derive(Debug, Clone, Copy)]
-pub enum Seen {
-    /// All rows.
-    Whole,
-    /// Some rows, which follow from the layer's sizes.
-    Rows(fn(&LayerSpec) -> Vec<(usize, usize)>),
-}
-
-/// A published layout of expert tensors. `{l}` layer, `{e}` expert.
-#[derive(Debug, Clone, Copy)]
-pub enum Experts {
-    /// One `[out, in]` tensor for each of gate, up, down.
-    Each {
-        /// Patterns of gate, up, down.
-        names: [&'static str; 3],
-    },
-    /// Gate and up of all experts in one tensor, down in another.
-    Stacked {
-        /// Pattern of gate and up.
-        gate_up: &'static str,
-        /// Pattern of down.
-        down: &'static str,
-        /// `[E, in, out]` rather than `[E, out, in]`.
-        transposed: bool,
-        /// Gate and up rows alternate rather than gate first.
-        interleaved: bool,
-        /// Patterns of the biases `[E, out]`.
-        biases: Option<[&'static str; 2]>,
-    },
-}
-
-/// Tensors to be skipped, and why.
-#[derive(Debug, Clone, Copy)]
-pub struct Skip {
-    /// The rule's name, as reported.
-    pub rule: &'static str,
-    /// Beginning of the names; `{L}` is the number of layers: names of that layer and of later ones.
-    pub prefix: &'static str,
-}
-
-/// What a `config.json` alone says: the spec, its family, and what no tensor has confirmed.
-#[derive(Debug)]
-pub struct ConfigPlan {
-    /// The model.
-    pub spec: ModelSpec,
-    /// Layers for multi-token prediction that the config announces.
-    pub mtp_layers: usize,
-}
-
-/// Resolves a config by its `model_type`.
-///
-/// # Errors
-/// As [`crate::Checkpoint::open`], for what a config can get wrong.
-pub fn spec_from_config(text: &str, options: &crate::OpenOptions) -> Result<ConfigPlan, CheckpointError> {
-    let config = Config::parse(text)?;
-    let family = by_model_type(&config.model_type()?)?;
-    let spec = (family.resolve)(&config)?;
-    config.finish(family.idle, &options.ignore_config)?;
-    Ok(ConfigPlan { spec, mtp_layers: 0 })
+/// Whether the tensors are those of the family that `model_type` names.
+pub(crate) fn confirm(family: &Family, has: &dyn Fn(&str) -> bool) -> Result<(), CheckpointError> {
+    let fits = |f: &Family| f.marks.has.iter().all(|mark| has(mark)) && !f.marks.lacks.iter().any(|mark| has(mark));
+    if fits(family) {
+        return Ok(());
+    }
+    let missing: Vec<&str> = family.marks.has.iter().filter(|mark| !has(mark)).copied().collect();
+    let extra: Vec<&str> = family.marks.lacks.iter().filter(|mark| has(mark)).copied().collect();
+    let what = if missing.is_empty() {
+        format!("a layer holds {}, which that family does not have", list(&extra, 3))
+    } else {
+        format!("no layer holds {}", list(&missing, 3))
+    };
+    let others: Vec<&str> = ALL.iter().filter(|f| fits(f)).map(|f| f.name).collect();
+    let others = if others.is_empty() { "no family that is read".into() } else { others.join(" or ") };
+    let fault = format!("says {}, but {what}; the tensors are those of {others}", family.name);
+    Err(CheckpointError::key("model_type", fault))
 }

@@ -9,13 +9,13 @@ use crate::sections::{self, Sections};
 use serde::Serialize;
 use serde_json::{Value, json};
 use smoe_codec::Codec;
-use smoe_model::bind::{Found, bind};
-use smoe_model::families::{Experts, by_model_type, spec_from_config};
+use smoe_model::checkpoint::bind::{Found, bind_described};
+use smoe_model::families::{by_model_type, spec_from_config};
 use smoe_model::positional::read_exact_at;
+use smoe_model::store::Dtype;
 use smoe_model::{Bindings, ModelSpec, OpenOptions};
 use smoe_vault::smoe_v2::SmoeFile;
 use smoe_vault::{BlobLayout, Contents, Existing, ExpertShape, Layout, Start, VaultWriter, WriteOptions};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -177,34 +177,30 @@ fn model(
     options: &ImportOptions,
 ) -> Result<(ModelSpec, Bindings, Value, Vec<String>)> {
     let index = file.index();
-    let mut tensors: BTreeMap<String, Found> = BTreeMap::new();
-    for (t, _) in &trunk.tensors {
-        tensors.insert(t.name.clone(), Found { shape: t.shape.clone(), file: trunk.name.clone() });
+    let mut tensors = Vec::new();
+    for (t, dtype) in &trunk.tensors {
+        let file = trunk.name.clone();
+        tensors.push(Found { name: t.name.to_string(), dtype: *dtype, shape: t.shape.clone(), file });
     }
     let model_type = index.arch.as_ref().and_then(|arch| arch.model_type()).unwrap_or_default();
     let family = by_model_type(model_type)?;
-    let tied = !tensors.contains_key(family.trunk.head);
+    let tied = !tensors.iter().any(|t| t.name == family.head());
     let (config, notes) = config::of(index, tied, options.tokenizer.as_deref())?;
-    let spec = spec_from_config(&config.to_string(), &OpenOptions::default())?.spec;
-    let names = family.experts.iter().find_map(|layout| match layout {
-        Experts::Each { names } => Some(names),
-        Experts::Stacked { .. } => None,
-    });
-    let names = names.ok_or_else(|| {
-        QuantizeError::Refused(format!("family {model_type} stacks its experts, which S-MoE files do not say how"))
-    })?;
+    let plan = spec_from_config(&config.to_string(), &OpenOptions::default())?;
     for part in &index.experts {
-        for (name, tensor) in names.iter().zip(&part.tensors) {
-            let name = name.replace("{l}", &part.layer.to_string()).replace("{e}", &part.expert.to_string());
+        let names = family.expert_tensors(part.layer as usize, part.expert as usize).ok_or_else(|| {
+            QuantizeError::Refused(format!("family {model_type} stacks its experts, which S-MoE files do not say how"))
+        })?;
+        for (name, tensor) in names.into_iter().zip(&part.tensors) {
             let shape = vec![tensor.rows as usize, tensor.cols as usize];
-            tensors.insert(name, Found { shape, file: "the S-MoE file".into() });
+            tensors.push(Found { name, dtype: Dtype::F32, shape, file: "the S-MoE file".into() });
         }
     }
-    let bound = bind(family, &spec, &tensors)?;
-    if let Some((rule, name)) = bound.skipped.first() {
+    let (bindings, skipped) = bind_described(&plan, tensors)?;
+    if let Some((rule, name)) = skipped.first() {
         return Err(QuantizeError::Refused(format!("{}: `{name}` would be skipped ({rule})", trunk.name)));
     }
-    Ok((spec, bound.bindings, config, notes))
+    Ok((plan.spec, bindings, config, notes))
 }
 
 fn write(planned: &Planned, writer: &VaultWriter, control: &Control<'_>) -> Result<()> {
