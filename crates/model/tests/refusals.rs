@@ -198,7 +198,7 @@ fn files_that_are_not_what_they_seem() {
             let hole = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
             fs::write(f.join("model.safetensors"), framed(hole, &[0, 0])).expect("hole");
         },
-        "model.safetensors: `a`: begins at 1 B, 1 B after the one before it ends; the header is damaged",
+        "model.safetensors: `a`: leaves a hole before it: expected offset 61, found 62; the header is damaged",
     );
 }
 

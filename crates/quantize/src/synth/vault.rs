@@ -9,12 +9,11 @@ use crate::random::{SplitMix64, fill_bytes};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use smoe_codec::{Codec, half};
-use smoe_model::bind::{Found, bind};
+use smoe_model::checkpoint::bind::{Found, bind_described};
 use smoe_model::counts::counts;
-use smoe_model::families::{by_model_type, spec_from_config};
+use smoe_model::families::spec_from_config;
 use smoe_model::{Bindings, ModelSpec, OpenOptions};
 use smoe_vault::{BlobLayout, Contents, Dtype, Existing, ExpertRecord, Layout, Start, VaultWriter, WriteOptions};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -35,9 +34,10 @@ pub fn vault(target: &Path, options: &SynthOptions, codec: Codec, control: &Cont
     let (config, shape) = config(options)?;
     let tensors = shape.tensors();
     let found = |t: &super::shape::Tensor| {
-        (t.entry.name.clone(), Found { shape: t.entry.shape.clone(), file: "synth".to_owned() })
+        let (dtype, shape) = (smoe_model::store::Dtype::Bf16, t.entry.shape.clone());
+        Found { name: t.entry.name.clone(), dtype, shape, file: "synth".to_owned() }
     };
-    let (spec, bindings) = model(&config, &tensors.iter().map(found).collect())?;
+    let (spec, bindings) = model(&config, tensors.iter().map(found).collect())?;
     let text = format!("{config:#}\n");
     let mut builder = Layout::builder();
     builder.section("config.json", text.len() as u64);
@@ -83,11 +83,10 @@ pub fn vault(target: &Path, options: &SynthOptions, codec: Codec, control: &Cont
 }
 
 /// The model of a config and these tensors, bound as its family says.
-fn model(config: &Value, tensors: &BTreeMap<String, Found>) -> Result<(ModelSpec, Bindings)> {
-    let family = by_model_type(config["model_type"].as_str().unwrap_or_default())?;
-    let spec = spec_from_config(&config.to_string(), &OpenOptions::default())?.spec;
-    let bindings = bind(family, &spec, tensors)?.bindings;
-    Ok((spec, bindings))
+fn model(config: &Value, tensors: Vec<Found>) -> Result<(ModelSpec, Bindings)> {
+    let plan = spec_from_config(&config.to_string(), &OpenOptions::default())?;
+    let (bindings, _) = bind_described(&plan, tensors)?;
+    Ok((plan.spec, bindings))
 }
 
 struct Run<'a> {
