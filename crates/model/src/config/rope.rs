@@ -19,6 +19,8 @@ pub(crate) struct RopeRequest {
     pub(crate) head_dim: usize,
     /// How channels pair.
     pub(crate) pairing: RopePairing,
+    /// Whether the family rotates a share of the head where a key says so.
+    pub(crate) partial: bool,
     /// Whether `dynamic` with `alpha` is this family's fixed NTK base.
     pub(crate) alpha: bool,
 }
@@ -157,6 +159,10 @@ fn width(values: &Values, part: &Part<'_>, request: &RopeRequest) -> Result<usiz
         None => values.number_or_off(Field::PartialRotary)?,
     };
     let head = request.head_dim;
+    if let Some(share) = share.filter(|share| !request.partial && *share != 1.0) {
+        let text = format!("{share} is not supported: this family rotates whole heads; expected 1");
+        return Err(CheckpointError::key("partial_rotary_factor", text));
+    }
     let by_share = share.map(|share| (head as f64 * share) as usize);
     let fault = |text: String| Err(CheckpointError::key("partial_rotary_factor", text));
     let dim = match (by_share, values.size_or_off(Field::RotaryDim)?) {

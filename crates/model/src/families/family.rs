@@ -67,6 +67,8 @@ pub(crate) struct Arch {
     pub(crate) sinks: bool,
     pub(crate) output_gate: bool,
     pub(crate) window: WindowRule,
+    /// A key may say that a share of the head is rotated.
+    pub(crate) partial: bool,
     /// `rope_scaling.alpha` is a fixed NTK base.
     pub(crate) alpha: bool,
     /// Epsilon of the latent norms; they do not follow `rms_norm_eps`.
@@ -93,6 +95,7 @@ pub(super) const PLAIN: Arch = Arch {
     sinks: false,
     output_gate: false,
     window: WindowRule::Never,
+    partial: false,
     alpha: false,
     latent_eps: 1e-6,
     act: Activation::SwiGlu,

@@ -38,6 +38,7 @@ pub(super) const FAMILY: Family = Family {
     arch: Arch {
         qk_norm: (QkNorm::HeadBeforeRope, Flag::Key),
         qkv_bias: Flag::Key,
+        partial: true,
         score: RouterScore::Sigmoid,
         selection_bias: Flag::Yes,
         groups: GroupRule::Best(2),

@@ -54,6 +54,7 @@ pub(super) const FAMILY: Family = Family {
     ]],
     arch: Arch {
         qk_norm: (QkNorm::FullWidth, Flag::Yes),
+        partial: true,
         score: RouterScore::Sigmoid,
         selection_bias: Flag::Yes,
         normalise: NormalRule::Always(SUM),

@@ -59,6 +59,7 @@ pub(super) const FAMILY: Family = Family {
         qkv_bias: Flag::Key,
         o_bias: Flag::Key,
         output_gate: true,
+        partial: true,
         normalise: NormalRule::Always(SUM),
         shared: SharedRule::Gated,
         ..PLAIN

@@ -36,6 +36,7 @@ pub(super) const FAMILY: Family = Family {
         qkv_bias: Flag::Key,
         o_bias: Flag::Key,
         output_gate: true,
+        partial: true,
         normalise: NormalRule::ByKey(SUM),
         shared: SharedRule::Gated,
         ..PLAIN

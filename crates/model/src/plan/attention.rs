@@ -79,7 +79,8 @@ impl Builder<'_> {
 
     fn rope(&self, head_dim: usize) -> Result<(Rope, f64), CheckpointError> {
         self.check_rope_pairs(head_dim)?;
-        let request = RopeRequest { head_dim, pairing: self.arch.pairing, alpha: self.arch.alpha };
+        let request =
+            RopeRequest { head_dim, pairing: self.arch.pairing, partial: self.arch.partial, alpha: self.arch.alpha };
         resolve_rope(self.values, &request)
     }
 

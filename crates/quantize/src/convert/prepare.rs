@@ -33,7 +33,8 @@ pub(super) fn prepare(folder: &Path, options: &QuantizeOptions) -> Result<Prepar
     if options.codec == Codec::Q8 {
         return Err(QuantizeError::Refused("codec q8 is for the trunk only; expected q2 or q4".into()));
     }
-    let checkpoint = Checkpoint::open(folder, &OpenOptions { ignore_config: options.ignore_config.clone() })?;
+    let open = OpenOptions { ignore_config: options.ignore_config.clone() };
+    let checkpoint = Checkpoint::open(folder, &open)?.with_bf16_trunk();
     let (sections, mut notes) = sections::of_checkpoint(&checkpoint)?;
     let trunk = trunk::plan(&checkpoint, options.trunk == super::TrunkStorage::Q8)?;
     let mut builder = Layout::builder();
