@@ -30,7 +30,10 @@ impl Engine {
     pub fn of_vault(store: &VaultStore, options: &EngineOptions) -> Result<Self, EngineError> {
         check(store.spec())?;
         let source = VaultExperts::load(store.file(), store.spec())?;
-        Self::new(store, Box::new(source), options)
+        let engine = Self::new(store, Box::new(source), options)?;
+        // Blobs and tensors were checked as they were read; a vault with a damaged byte elsewhere does not answer either.
+        store.file().check_unread()?;
+        Ok(engine)
     }
 
     /// An engine over an open checkpoint; its experts are read when first needed.

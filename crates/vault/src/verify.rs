@@ -45,6 +45,29 @@ pub fn verify_drive(drive: &dyn Drive, progress: &mut dyn FnMut(u64, u64)) -> Ve
     faults
 }
 
+/// Checks the padding between all parts, the sections, and the trunk tensors that `trunk_unread` names by index.
+pub(crate) fn check_unread(
+    drive: &dyn Drive,
+    index: &VaultIndex,
+    trunk_unread: impl Fn(usize) -> bool,
+) -> Result<(), Fault> {
+    let mut end = HEADER_BYTES as u64;
+    for (part, region, _) in index.parts() {
+        check_zeros(drive, end, region.offset)
+            .map_err(|kind| kind.at(Place::PaddingBefore(Box::new(index.place(part)))))?;
+        let unread = match part {
+            Part::Section(_) | Part::Retired(_) => true,
+            Part::Trunk(i) => trunk_unread(i),
+            Part::Table | Part::Expert(_) | Part::Manifest => false,
+        };
+        if unread {
+            check_region(drive, region, &mut |_| ()).map_err(|kind| kind.at(index.place(part)))?;
+        }
+        end = region.offset + region.length;
+    }
+    Ok(())
+}
+
 fn check_expert(
     drive: &dyn Drive,
     index: &VaultIndex,
