@@ -1,83 +1,12 @@
 //! Every refusal of a checkpoint, with its exact message: a golden folder is copied, broken in one place, and opened.
 
+mod forge;
+
+use forge::{Model, framed, golden, open, safetensors, shard};
 use serde_json::{Value, json};
-use smoe_model::{Checkpoint, CheckpointError, OpenOptions};
-use std::collections::BTreeMap;
+use smoe_model::{Checkpoint, OpenOptions};
 use std::fs;
 use std::path::Path;
-
-/// Name to (dtype, shape, bytes).
-type Tensors = BTreeMap<String, (String, Vec<usize>, Vec<u8>)>;
-
-/// A model in memory, to be written as a folder.
-#[derive(Clone)]
-struct Model {
-    config: Value,
-    tensors: Tensors,
-}
-
-fn golden() -> Model {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/qwen3_moe");
-    let config = serde_json::from_slice(&fs::read(folder.join("config.json")).expect("config")).expect("JSON");
-    let bytes = fs::read(folder.join("model.safetensors")).expect("weights");
-    let n = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
-    let header: serde_json::Map<String, Value> = serde_json::from_slice(&bytes[8..8 + n]).expect("header");
-    let mut tensors = Tensors::new();
-    for (name, t) in header.iter().filter(|(name, _)| *name != "__metadata__") {
-        let at = |i: usize| 8 + n + t["data_offsets"][i].as_u64().expect("an offset") as usize;
-        let shape =
-            t["shape"].as_array().expect("a shape").iter().map(|d| d.as_u64().expect("a size") as usize).collect();
-        let dtype = t["dtype"].as_str().expect("a dtype").to_owned();
-        tensors.insert(name.clone(), (dtype, shape, bytes[at(0)..at(1)].to_vec()));
-    }
-    Model { config, tensors }
-}
-
-fn safetensors(tensors: &Tensors) -> Vec<u8> {
-    let mut header = serde_json::Map::new();
-    let mut data = Vec::new();
-    for (name, (dtype, shape, bytes)) in tensors {
-        let begin = data.len();
-        data.extend(bytes);
-        header.insert(name.clone(), json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, data.len()]}));
-    }
-    framed(&Value::Object(header).to_string(), &data)
-}
-
-fn framed(header: &str, data: &[u8]) -> Vec<u8> {
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
-}
-
-impl Model {
-    fn write(&self, folder: &Path) {
-        fs::write(folder.join("config.json"), self.config.to_string()).expect("config");
-        fs::write(folder.join("model.safetensors"), safetensors(&self.tensors)).expect("weights");
-    }
-
-    /// In `n` shards with an index; tensors go round.
-    fn write_shards(&self, folder: &Path, n: usize) {
-        fs::write(folder.join("config.json"), self.config.to_string()).expect("config");
-        let mut shards = vec![Tensors::new(); n];
-        let mut map = serde_json::Map::new();
-        for (i, (name, tensor)) in self.tensors.iter().enumerate() {
-            shards[i % n].insert(name.clone(), tensor.clone());
-            map.insert(name.clone(), json!(shard(i % n + 1, n)));
-        }
-        for (i, tensors) in shards.iter().enumerate() {
-            fs::write(folder.join(shard(i + 1, n)), safetensors(tensors)).expect("shard");
-        }
-        let index = json!({"metadata": {}, "weight_map": map});
-        fs::write(folder.join("model.safetensors.index.json"), index.to_string()).expect("index");
-    }
-}
-
-fn shard(i: usize, n: usize) -> String {
-    format!("model-{i:05}-of-{n:05}.safetensors")
-}
-
-fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
-    Checkpoint::open(folder, &OpenOptions::default())
-}
 
 /// Writes with `write`, opens, and compares the refusal with `expected`.
 fn check(write: impl Fn(&Model, &Path), expected: &str) {

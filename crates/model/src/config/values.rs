@@ -10,7 +10,11 @@ const MAX_SIZE: u64 = 1 << 28;
 
 /// Fields by meaning.
 #[derive(Debug, Default)]
-pub(crate) struct Values(BTreeMap<Field, Entry>);
+pub(crate) struct Values {
+    found: BTreeMap<Field, Entry>,
+    /// Keys that are not there, for messages.
+    absent: BTreeMap<Field, String>,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -20,7 +24,7 @@ struct Entry {
 
 impl Values {
     pub(super) fn set(&mut self, field: Field, key: String, value: Value) -> Result<(), CheckpointError> {
-        match self.0.get(&field) {
+        match self.found.get(&field) {
             Some(old) if old.value != value => {
                 let text = format!(
                     "is {value}, and `{}`, another name of it, is {}; remove the wrong one",
@@ -30,7 +34,7 @@ impl Values {
             }
             Some(_) => Ok(()),
             None => {
-                self.0.insert(field, Entry { key, value });
+                self.found.insert(field, Entry { key, value });
                 Ok(())
             }
         }
@@ -38,12 +42,15 @@ impl Values {
 
     /// Applies what the table says about a key that is not there.
     pub(super) fn complete(&mut self, key: &Key, path: &dyn Fn(&str) -> String) -> Result<(), CheckpointError> {
-        if self.0.contains_key(&key.field) {
+        if self.found.contains_key(&key.field) {
             return Ok(());
         }
         match key.absent {
-            Absent::Off => Ok(()),
-            Absent::Unless(other) if self.0.contains_key(&other) => Ok(()),
+            Absent::Off => {
+                self.absent.insert(key.field, path(key.names[0]));
+                Ok(())
+            }
+            Absent::Unless(other) if self.found.contains_key(&other) => Ok(()),
             Absent::Means(value, source) => {
                 let name = format!("{} (absent: {source})", path(key.names[0]));
                 self.set(key.field, name, value.value())
@@ -63,24 +70,25 @@ impl Values {
 
     /// The key that gave a field, for messages.
     pub(crate) fn key(&self, field: Field) -> &str {
-        self.0.get(&field).map_or("?", |entry| &entry.key)
+        let absent = || self.absent.get(&field).map_or("a key of this family", String::as_str);
+        self.found.get(&field).map_or_else(absent, |entry| entry.key.as_str())
     }
 
     /// An error about a field.
     pub(crate) fn fault(&self, field: Field, text: impl Into<String>) -> CheckpointError {
-        match self.0.get(&field) {
+        match self.found.get(&field) {
             Some(entry) => CheckpointError::key(&entry.key, text),
-            None => CheckpointError::key(format!("{field:?}"), format!("missing: {}", text.into())),
+            None => CheckpointError::key(self.key(field), format!("missing: {}", text.into())),
         }
     }
 
     fn wrong(&self, field: Field, expected: &str) -> CheckpointError {
-        let found = self.0.get(&field).map_or(Value::Null, |entry| entry.value.clone());
+        let found = self.found.get(&field).map_or(Value::Null, |entry| entry.value.clone());
         self.fault(field, format!("expected {expected}, found {found}"))
     }
 
     pub(crate) fn get(&self, field: Field) -> Option<&Value> {
-        self.0.get(&field).map(|entry| &entry.value)
+        self.found.get(&field).map(|entry| &entry.value)
     }
 
     /// A count, 0 included; `None` where the field is off.

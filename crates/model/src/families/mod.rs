@@ -22,11 +22,13 @@ mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod refused;
+mod tensors;
 
 pub use family::Family;
 pub(crate) use family::{
     Arch, ExpertNames, Flag, Fused, GroupRule, MixerRule, NormalRule, Packed, SharedRule, SkipRule, WindowRule,
 };
+pub use tensors::tensors;
 
 pub use crate::plan::{ConfigPlan, spec_from_config};
 
