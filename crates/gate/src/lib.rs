@@ -11,10 +11,12 @@ mod eval;
 mod model;
 mod per_token;
 mod score;
+pub mod shingles;
 mod windows;
 
 pub use error::GateError;
 pub use eval::{Control, DocumentSums, EvalOptions, Evaluation, Outcome, Progress, evaluate};
 pub use model::{EngineModel, LogitsModel, ModelFault};
 pub use per_token::PerToken;
+pub use shingles::{SHINGLES_SECTION, Shingles};
 pub use windows::Windows;
