@@ -5,6 +5,7 @@ mod chat;
 mod completions;
 mod eval;
 mod export;
+mod gate;
 pub(crate) mod generation;
 mod import;
 mod inspect;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Run(run::Run),
     Chat(chat::Chat),
     Eval(eval::Eval),
+    Gate(Box<gate::Gate>),
     Logits(logits::Logits),
     Inspect(inspect::Inspect),
     Verify(verify::Verify),
@@ -64,6 +66,7 @@ pub(crate) fn run(command: Command, ui: &Ui) -> anyhow::Result<Outcome> {
         Command::Run(it) => it.run(ui),
         Command::Chat(it) => it.run(ui),
         Command::Eval(it) => it.run(ui),
+        Command::Gate(it) => it.run(ui),
         Command::Logits(it) => it.run(ui),
         Command::Inspect(it) => it.run(ui),
         Command::Verify(it) => it.run(ui),

@@ -13,6 +13,7 @@ use smoe_model::store::TensorStore;
 use smoe_model::text::{TOKENIZER_FILE, TextFiles, TextModel};
 use smoe_model::{Checkpoint, ModelSpec, OpenOptions};
 use smoe_quantize::sections::TEXT_SETTINGS;
+use smoe_vault::VaultFile;
 use smoe_vault::section::GENERATION_CONFIG;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,8 +84,7 @@ fn checkpoint(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &U
     for note in &checkpoint.report().notes {
         ui.note(format_args!("note: {note}"));
     }
-    let text = TextFiles::open(path).with_context(|| name(path))?;
-    let text = text.as_ref().map(TextModel::new).transpose().with_context(|| name(path))?;
+    let text = text_of_folder(path)?;
     let generation_config = match checkpoint.generation_config() {
         Some(text) => serde_json::from_str(text).with_context(|| name(path))?,
         None => Value::Null,
@@ -100,15 +100,8 @@ fn checkpoint(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &U
 /// Opens a vault.
 fn vault(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &Ui) -> anyhow::Result<Opened> {
     let store = VaultStore::open(path)?;
-    let section = |name: &str| store.file().section(name);
-    let text = match (section(TOKENIZER_FILE)?, section(TEXT_SETTINGS)?) {
-        (Some(tokenizer), Some(settings)) => {
-            let files = TextFiles::from_sections(&tokenizer, &settings).with_context(|| name(path))?;
-            Some(TextModel::new(&files).with_context(|| name(path))?)
-        }
-        _ => None,
-    };
-    let generation_config = match section(GENERATION_CONFIG)? {
+    let text = text_of_vault(store.file())?;
+    let generation_config = match store.file().section(GENERATION_CONFIG)? {
         Some(bytes) => {
             serde_json::from_slice(&bytes).with_context(|| format!("{}: {GENERATION_CONFIG}", name(path)))?
         }
@@ -123,6 +116,47 @@ fn vault(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &Ui) ->
     keep_promise(&resident, compute.ram, &mut options, ui).with_context(|| name(path))?;
     let engine = Engine::of_vault(&store, &options)?;
     Ok(Opened { engine, text, generation_config })
+}
+
+/// The tokenizer of a checkpoint folder, where it has one.
+fn text_of_folder(path: &Path) -> anyhow::Result<Option<TextModel>> {
+    let files = TextFiles::open(path).with_context(|| name(path))?;
+    files.as_ref().map(TextModel::new).transpose().with_context(|| name(path))
+}
+
+/// The tokenizer of a vault, where it has one.
+fn text_of_vault(file: &VaultFile) -> anyhow::Result<Option<TextModel>> {
+    match (file.section(TOKENIZER_FILE)?, file.section(TEXT_SETTINGS)?) {
+        (Some(tokenizer), Some(settings)) => {
+            let files = TextFiles::from_sections(&tokenizer, &settings).with_context(|| file.name().to_owned())?;
+            Ok(Some(TextModel::new(&files).with_context(|| file.name().to_owned())?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The tokenizer of a vault or a folder, without opening the rest.
+pub(crate) fn text(path: &Path) -> anyhow::Result<Option<TextModel>> {
+    if path.is_dir() { text_of_folder(path) } else { text_of_vault(&VaultFile::open(path)?) }
+}
+
+/// Says what the gate recorded of a vault, and refuses one that failed unless `--force` is given. Reads no weights.
+pub(crate) fn heed_verdict(path: &Path, force: bool, ui: &Ui) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let file = VaultFile::open(path)?;
+    let Some(verdict) = &file.manifest().verdict else {
+        ui.note("verdict: none recorded; smoe gate --record judges a vault");
+        return Ok(());
+    };
+    let summary = verdict["summary"].as_str().map_or_else(|| verdict.to_string(), str::to_owned);
+    if verdict["verdict"] == "fail" && !force {
+        return Err(anyhow::anyhow!("{}: its recorded verdict: {summary}", name(path)))
+            .hint("--force runs it all the same; smoe gate --record judges it again");
+    }
+    ui.note(format_args!("verdict: {summary}"));
+    Ok(())
 }
 
 /// How to open a checkpoint, as `--ignore-config` says.

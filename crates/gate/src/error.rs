@@ -1,6 +1,10 @@
 //! [`GateError`].
 
+use smoe_engine::EngineError;
+use smoe_model::CheckpointError;
+use smoe_model::store::StoreError;
 use smoe_model::text::TextError;
+use smoe_vault::VaultError;
 
 use crate::model::ModelFault;
 
@@ -67,6 +71,40 @@ pub enum GateError {
         rows: usize,
         /// Windows in all.
         total: usize,
+    },
+    /// The caller raised the flag outside an evaluation.
+    #[error("stopped before the end")]
+    Stopped,
+    /// The reference is refused.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A tensor cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A vault is refused or cannot be read or written.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    /// A model cannot be computed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Too much of the evaluation text is calibration text.
+    #[error(
+        "{file}: {dropped_documents} of {documents} documents ({dropped_tokens} of {tokens} tokens) are calibration text \
+         of this vault; expected at most {most_percent} % of the tokens: take another text"
+    )]
+    Overlap {
+        /// The evaluation text.
+        file: String,
+        /// Documents that overlap.
+        dropped_documents: usize,
+        /// Documents in all.
+        documents: usize,
+        /// Tokens of those that overlap.
+        dropped_tokens: usize,
+        /// Tokens in all.
+        tokens: usize,
+        /// The limit.
+        most_percent: f64,
     },
     /// Threads could not be started.
     #[error("cannot start threads: {0}")]

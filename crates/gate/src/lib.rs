@@ -8,6 +8,7 @@ pub mod bootstrap;
 mod documents;
 mod error;
 mod eval;
+mod gate;
 mod model;
 mod per_token;
 mod score;
@@ -16,6 +17,11 @@ mod windows;
 
 pub use error::GateError;
 pub use eval::{Control, DocumentSums, EvalOptions, Evaluation, Outcome, Progress, evaluate};
+pub use gate::{
+    ArmReport, BootstrapReport, Check, Difference, DocumentReport, ExpertsReport, GateOptions, LayerReport, Making,
+    Measures, OutputShares, ReferenceReport, Report, Subjects, SumsReport, TextReport, Verdict, WorstDocument,
+    WorstTensor, gate, kld_bound,
+};
 pub use model::{EngineModel, LogitsModel, ModelFault};
 pub use per_token::PerToken;
 pub use shingles::{SHINGLES_SECTION, Shingles};

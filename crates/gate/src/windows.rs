@@ -9,6 +9,9 @@ use smoe_model::text::TextModel;
 use crate::documents::{self, Documents};
 use crate::error::GateError;
 
+/// The note of a text that has no intervals.
+const ONE_DOCUMENT: &str = "one document: no interval can be given";
+
 /// Rows of token ids, each from one document. Every row has at least two ids; there is at least one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Windows {
@@ -21,6 +24,8 @@ pub struct Windows {
     /// Document of each row, from 0, numbered by first appearance.
     document: Vec<usize>,
     documents: usize,
+    /// What each document is called.
+    labels: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -66,7 +71,7 @@ impl Windows {
             }
             windows.push(row, dense(&mut numbers, *number));
         }
-        windows.documents = numbers.len();
+        windows.numbered(&numbers);
         windows.checked()
     }
 
@@ -77,7 +82,17 @@ impl Windows {
             ends: Vec::new(),
             document: Vec::new(),
             documents: 0,
+            labels: Vec::new(),
             notes: Vec::new(),
+        }
+    }
+
+    /// Documents that had numbers of their own.
+    fn numbered(&mut self, numbers: &HashMap<i32, usize>) {
+        self.documents = numbers.len();
+        self.labels = vec![String::new(); numbers.len()];
+        for (number, document) in numbers {
+            self.labels[*document] = format!("document {number}");
         }
     }
 
@@ -92,7 +107,7 @@ impl Windows {
             return Err(GateError::input(&self.source, "expected at least one window of two tokens, found none"));
         }
         if self.documents == 1 {
-            self.notes.push("one document: no interval can be given".into());
+            self.notes.push(ONE_DOCUMENT.into());
         }
         Ok(self)
     }
@@ -133,7 +148,7 @@ impl Windows {
             }
             windows.push(&row, dense(&mut numbers, *document));
         }
-        windows.documents = numbers.len();
+        windows.numbered(&numbers);
         windows.checked()
     }
 
@@ -142,6 +157,7 @@ impl Windows {
         windows.notes = documents.notes;
         let (mut skipped, mut dropped) = (0, 0);
         for (place, document) in documents.list {
+            let label = short(&place);
             let ids = text.encode_plain(&document).map_err(|source| GateError::Text { file: place, source })?;
             drop(document);
             let number = windows.documents;
@@ -150,6 +166,7 @@ impl Windows {
                 continue;
             }
             windows.documents += 1;
+            windows.labels.push(label);
             if ids.len() < window {
                 windows.push(&ids, number);
                 continue;
@@ -222,6 +239,14 @@ impl Windows {
         &self.notes
     }
 
+    /// XXH3-64 of all ids and of where rows end, as 16 hexadecimal digits: tells one text from another.
+    #[must_use]
+    pub fn checksum(&self) -> String {
+        let ids = self.ids.iter().flat_map(|id| id.to_le_bytes());
+        let ends = self.ends.iter().flat_map(|end| (*end as u64).to_le_bytes());
+        format!("{:016x}", smoe_vault::checksum(&ids.chain(ends).collect::<Vec<u8>>()))
+    }
+
     /// Keeps the first rows only.
     #[must_use]
     pub fn first(&self, rows: usize) -> Self {
@@ -230,8 +255,38 @@ impl Windows {
         let mut first = Self { documents, ..Self::empty(&self.source) };
         (first.document, first.ends) = (self.document[..rows].to_vec(), self.ends[..rows].to_vec());
         first.ids = self.ids[..self.ends[rows - 1]].to_vec();
+        first.labels = self.labels[..documents].to_vec();
         first.notes.clone_from(&self.notes);
         first
+    }
+
+    /// What a document is called: its file and line, or its number in a token-window file.
+    ///
+    /// # Panics
+    /// If there is no such document.
+    #[must_use]
+    pub fn label(&self, document: usize) -> &str {
+        &self.labels[document]
+    }
+
+    /// The rows of the documents for which `keep` is true; `None` where there are none.
+    ///
+    /// # Panics
+    /// If `keep` has not one answer for each document.
+    #[must_use]
+    pub fn of_documents(&self, keep: &[bool]) -> Option<Self> {
+        assert_eq!(keep.len(), self.documents, "one answer for each document");
+        let kept = || (0..self.documents).filter(|document| keep[*document]);
+        let numbers: HashMap<usize, usize> = kept().zip(0..).collect();
+        let mut windows = Self { documents: numbers.len(), ..Self::empty(&self.source) };
+        windows.notes = self.notes.iter().filter(|note| *note != ONE_DOCUMENT).cloned().collect();
+        windows.labels = kept().map(|document| self.labels[document].clone()).collect();
+        for row in 0..self.rows() {
+            if let Some(document) = numbers.get(&self.document[row]) {
+                windows.push(self.row(row), *document);
+            }
+        }
+        windows.checked().ok()
     }
 
     /// Refuses ids that a model does not know, before anything is computed.
@@ -248,6 +303,11 @@ impl Windows {
         }
         Ok(())
     }
+}
+
+/// A document's name without the folders that lead to it.
+fn short(place: &str) -> String {
+    place.rsplit(['/', '\\']).next().unwrap_or(place).to_owned()
 }
 
 /// Numbers documents by first appearance.

@@ -56,6 +56,7 @@ impl Run {
             Some("-") => Some(stdin_text().context("stdin")?),
             other => other.map(String::from),
         };
+        model::heed_verdict(&self.model, self.compute.force, ui)?;
         let opened = model::open(&self.model, &self.compute, self.choice.context, ui)?;
         let prompt = match (&self.ids, typed) {
             (Some(IdList(ids)), _) => ids.clone(),

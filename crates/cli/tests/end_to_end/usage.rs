@@ -3,12 +3,13 @@
 use crate::process::smoe;
 
 /// Every command, the hidden ones too.
-pub(crate) const COMMANDS: [&str; 14] = [
+pub(crate) const COMMANDS: [&str; 15] = [
     "plan",
     "quantize",
     "run",
     "chat",
     "eval",
+    "gate",
     "logits",
     "inspect",
     "verify",

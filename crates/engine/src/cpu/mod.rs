@@ -42,13 +42,21 @@ impl Cpu {
     /// # Errors
     /// When the threads cannot be started.
     pub fn new(threads: usize, hidden: usize) -> Result<Self, EngineError> {
+        Self::with_isa(threads, hidden, Isa::detect())
+    }
+
+    /// [`Cpu::new`] on a given instruction set rather than the best one: to compare them.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn with_isa(threads: usize, hidden: usize, isa: Isa) -> Result<Self, EngineError> {
         let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { threads };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("smoe-{i}"))
             .build()
             .map_err(|e| EngineError::Threads { threads, cause: e.to_string() })?;
-        Ok(Self { pool, threads, isa: Isa::detect(), hidden })
+        Ok(Self { pool, threads, isa, hidden })
     }
 
     pub(crate) fn isa(&self) -> Isa {
