@@ -32,14 +32,18 @@ pub(crate) struct Opened {
 
 /// Opens a vault or a checkpoint folder.
 pub(crate) fn open(path: &Path, compute: &Compute, context: Option<usize>, ui: &Ui) -> anyhow::Result<Opened> {
-    if let Gpu::Number(n) = compute.gpu {
-        return Err(anyhow::anyhow!("--gpu {n}: this version computes on the CPU only")).hint("leave --gpu out");
-    }
+    refuse_gpu(compute)?;
     let threads = usize::from(compute.threads.unwrap_or(0));
     let options = EngineOptions { threads, context, ..Default::default() };
     let opened =
         if path.is_dir() { checkpoint(path, compute, options, ui)? } else { vault(path, compute, options, ui)? };
     if interrupt::requested() { Err(interrupt::error()) } else { Ok(opened) }
+}
+
+/// Refuses a GPU that was asked for by number: nothing computes on one yet.
+pub(crate) fn refuse_gpu(compute: &Compute) -> anyhow::Result<()> {
+    let Gpu::Number(n) = compute.gpu else { return Ok(()) };
+    Err(anyhow::anyhow!("--gpu {n}: this version computes on the CPU only")).hint("leave --gpu out")
 }
 
 /// What a model has in memory besides its caches and activations.

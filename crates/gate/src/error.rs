@@ -106,6 +106,14 @@ pub enum GateError {
         /// The limit.
         most_percent: f64,
     },
+    /// The run would take more memory than is allowed.
+    #[error("needs {needed} B of memory, --ram allows {allowed} B; take shorter windows or more memory")]
+    Memory {
+        /// Bytes that it would take.
+        needed: u64,
+        /// Bytes allowed.
+        allowed: u64,
+    },
     /// Threads could not be started.
     #[error("cannot start threads: {0}")]
     Threads(String),

@@ -63,6 +63,7 @@ fn resamples(text: &str) -> Result<usize, String> {
 
 impl Gate {
     pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
+        model::refuse_gpu(&self.compute)?;
         if !self.reference.is_dir() {
             return Err(anyhow::anyhow!("{}: is no checkpoint folder", self.reference.display()))
                 .hint("--reference is the unquantised checkpoint that the vault was made from");
@@ -79,6 +80,7 @@ impl Gate {
             threads: usize::from(self.compute.threads.unwrap_or(0)),
             max_kld: self.max_kld,
             ignore_config: self.compute.ignore_config.clone(),
+            ram: self.compute.ram.map(|size| size.0),
         };
         let mut bar = Progress::new("judging", Unit::Count("windows"), windows.rows() as u64);
         let cancel = interrupt::flag();

@@ -10,6 +10,7 @@ mod claims;
 mod counted;
 mod matrices;
 mod measures;
+mod memory;
 mod outputs;
 mod overlap;
 mod paths;
@@ -70,11 +71,13 @@ pub struct GateOptions {
     pub max_kld: Option<f64>,
     /// Config keys of the reference to pass over.
     pub ignore_config: Vec<String>,
+    /// Bytes of memory that the run may take.
+    pub ram: Option<u64>,
 }
 
 impl Default for GateOptions {
     fn default() -> Self {
-        Self { seed: 0, resamples: RESAMPLES, threads: 0, max_kld: None, ignore_config: Vec::new() }
+        Self { seed: 0, resamples: RESAMPLES, threads: 0, max_kld: None, ignore_config: Vec::new(), ram: None }
     }
 }
 
@@ -118,6 +121,7 @@ pub fn gate(
     let engine = EngineOptions { threads: options.threads, ..EngineOptions::default() };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
     let pool = pool.map_err(|error| GateError::Threads(error.to_string()))?;
+    memory::keep_promise(subjects, windows, options)?;
     let reference = Reference::open(subjects.reference, &options.ignore_config, &engine)?;
     check_windows(windows, &reference)?;
     let candidate = Arm::open(subjects.candidate, reference.checkpoint.spec(), &engine)?;

@@ -120,3 +120,84 @@ fn start(windows: &Windows) -> &[u32] {
     let row = windows.row(0);
     &row[..row.len().min(TOKENS)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use smoe_engine::experts::Expert;
+    use smoe_engine::sources::CheckpointExperts;
+    use smoe_engine::{EngineError, EngineOptions, ExpertSource};
+    use smoe_model::store::TensorStore;
+    use smoe_model::{Checkpoint, OpenOptions};
+
+    /// A source whose answer depends on how many tokens are on their way: with few, each expert is its neighbour.
+    struct Fickle {
+        inner: CheckpointExperts,
+        experts: u32,
+        few: usize,
+    }
+
+    impl ExpertSource for Fickle {
+        fn fetch(&self, layer: usize, ids: &[u32]) -> Result<Vec<Expert>, EngineError> {
+            let wrong: Vec<u32> = ids.iter().map(|id| (id + 1) % self.experts).collect();
+            self.inner.fetch(layer, if ids.len() <= self.few { &wrong } else { ids })
+        }
+
+        fn resident_bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    fn golden() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/qwen3_moe")
+    }
+
+    fn engine(few: usize) -> Engine {
+        let checkpoint = Arc::new(Checkpoint::open(&golden(), &OpenOptions::default()).expect("a checkpoint"));
+        let inner = CheckpointExperts::new(checkpoint.spec(), Arc::clone(&checkpoint) as _);
+        let options = EngineOptions { threads: 1, ..EngineOptions::default() };
+        Engine::new(&*checkpoint, Box::new(Fickle { inner, experts: 5, few }), &options).expect("an engine")
+    }
+
+    fn windows() -> Windows {
+        let row = |from: u32| (0..96).map(|i| (from + 7 * i * i) % 128).collect::<Vec<u32>>();
+        Windows::from_rows("made up", &[row(1), row(2), row(3)], &[0, 1, 2]).expect("rows")
+    }
+
+    #[test]
+    fn a_decode_path_with_other_experts_is_seen_and_an_honest_one_is_exactly_equal() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+        let honest = decode(&engine(0), &windows(), &pool).expect("computed");
+        assert_eq!((honest.kld, honest.two_ran), (0.0, true));
+        // One token chooses two of the five experts, 96 all of them.
+        let fickle = decode(&engine(2), &windows(), &pool).expect("computed");
+        assert!(fickle.kld > 1e-3 && fickle.two_ran, "{fickle:?}");
+    }
+
+    #[test]
+    fn chunks_that_differ_are_seen() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+        let honest = chunks(&engine(0), &windows(), &pool).expect("computed");
+        assert_eq!((honest.kld, honest.two_ran), (0.0, true));
+        assert_eq!(honest.ways, ["3 passes", "6 passes"]);
+        let short = Windows::from_rows("short", &[vec![5, 90], vec![17, 60]], &[0, 1]).expect("rows");
+        let fickle = chunks(&engine(2), &short, &pool).expect("computed");
+        assert!(fickle.kld > 1e-4 && fickle.two_ran, "{fickle:?}");
+    }
+
+    #[test]
+    fn instruction_sets_agree_to_rounding() {
+        let options = EngineOptions { threads: 1, ..EngineOptions::default() };
+        let reference = Reference::open(&golden(), &[], &options).expect("a reference");
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+        let found = instruction_sets(&reference, &windows(), &pool).expect("computed");
+        assert_eq!(found.len() + 1, Isa::available().len());
+        for (name, it) in found {
+            println!("{name}: {:.1e}", it.kld);
+            assert!(it.kld < 1e-8 && it.two_ran, "{name}: {it:?}");
+        }
+    }
+}

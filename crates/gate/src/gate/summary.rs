@@ -13,7 +13,7 @@ use super::report::{
     ArmReport, BootstrapReport, DocumentReport, ExpertsReport, LayerReport, OutputShares, ReferenceReport, Report,
     SumsReport, TextReport, WorstDocument, WorstTensor,
 };
-use super::survey::{ArmSums, Survey};
+use super::survey::{ArmSums, ByExpert, Survey};
 use super::{Findings, GateOptions, Making, Places};
 use crate::bootstrap::RESAMPLES;
 use crate::windows::Windows;
@@ -85,7 +85,8 @@ fn candidate_checks(found: &Findings, candidate: &ArmReport, arm: &Arm, bound: f
     }
     all.push(checks::size(found.size));
     if let Ok(survey) = &found.survey {
-        all.push(checks::all_read(&unread(arm, &survey.arms[0], &found.decoded)));
+        let (sums, fetches) = (&survey.arms[0], |layer, expert| arm.fetches.of(layer, expert));
+        all.push(checks::all_read(&unread(&arm.unread, fetches, (&sums.routed, &sums.computed), &found.decoded)));
     }
     all.push(checks::same_path("noise_floor_chunks", &found.chunks, bound));
     for (name, difference) in &found.instruction_sets {
@@ -100,18 +101,23 @@ fn candidate_checks(found: &Findings, candidate: &ArmReport, arm: &Arm, bound: f
     all
 }
 
-/// Tensors that the engine did not use, by name.
-fn unread(arm: &Arm, sums: &ArmSums, decoded: &[(usize, usize, bool)]) -> Vec<String> {
-    let mut unread: Vec<String> = arm.unread.iter().map(|name| format!("`{name}`")).collect();
-    for (layer, experts) in sums.routed.iter().enumerate() {
+/// Tensors that the engine did not use, by name: trunk tensors, experts that were chosen and not computed or never
+/// fetched, experts without a token that do not decode.
+fn unread(
+    trunk: &[String],
+    fetches: impl Fn(usize, usize) -> u64,
+    (routed, computed): (&ByExpert, &ByExpert),
+    decoded: &[(usize, usize, bool)],
+) -> Vec<String> {
+    let mut unread: Vec<String> = trunk.iter().map(|name| format!("`{name}`")).collect();
+    for (layer, experts) in routed.iter().enumerate() {
         for (expert, &routed) in experts.iter().enumerate() {
-            let computed = sums.computed[layer][expert];
+            let name = format!("layer {layer} expert {expert} (chosen for {routed} tokens");
+            let computed = computed[layer][expert];
             if computed != routed {
-                unread.push(format!(
-                    "layer {layer} expert {expert} (chosen for {routed} tokens, computed for {computed})"
-                ));
-            } else if routed > 0 && arm.fetches.of(layer, expert) == 0 {
-                unread.push(format!("layer {layer} expert {expert} (chosen for {routed} tokens, never fetched)"));
+                unread.push(format!("{name}, computed for {computed})"));
+            } else if routed > 0 && fetches(layer, expert) == 0 {
+                unread.push(format!("{name}, never fetched)"));
             }
         }
     }
@@ -298,4 +304,22 @@ fn summary(verdict: Verdict, making: Making, checks: &[Check], measures: Option<
     let better = checks.iter().find(|check| check.name == "better_than_baseline" && check.pass);
     let parts = open.into_iter().chain(kld).chain(better.map(|check| check.what.clone()));
     format!("{verdict}{how}: {}", parts.collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_is_named() {
+        let (routed, all) = (vec![vec![], vec![3, 0, 2]], |_, _| 1);
+        assert_eq!(unread(&[], all, (&routed, &routed), &[(1, 1, true)]), [""; 0]);
+        let names = unread(&["a".into()], all, (&routed, &vec![vec![], vec![3, 0, 1]]), &[(1, 1, false)]);
+        assert_eq!(
+            names,
+            ["`a`", "layer 1 expert 2 (chosen for 2 tokens, computed for 1)", "layer 1 expert 1 (does not decode)"]
+        );
+        let bypassed = unread(&[], |_, expert| u64::from(expert == 0), (&routed, &routed), &[]);
+        assert_eq!(bypassed, ["layer 1 expert 2 (chosen for 2 tokens, never fetched)"]);
+    }
 }
