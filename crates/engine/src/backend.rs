@@ -182,6 +182,16 @@ pub trait Recorder {
     fn route(&mut self, moe: &MoeSpec, router: &RouterWeights, logits: &Buffer, n: usize) -> Choice;
     /// The choice, on the host.
     fn read_choice(&mut self, choice: &Choice) -> Result<Routes, EngineError>;
+    /// A choice made on the host.
+    fn choose(&mut self, routes: Routes) -> Choice;
+    /// Tells the source which experts [`Recorder::experts`] will ask for, where the choice is known without waiting.
+    fn expect(&mut self, source: &dyn ExpertSource, layer: usize, choice: &Choice) {
+        let _ = (source, layer, choice);
+    }
+    /// Tells the source which experts a later layer may ask for.
+    fn guess(&mut self, source: &dyn ExpertSource, layer: usize, choice: &Choice) {
+        let _ = (source, layer, choice);
+    }
     /// `out[t] = sum over slots of weight * expert(x[t])`, in slot order, each needed expert visited once.
     fn experts(
         &mut self,

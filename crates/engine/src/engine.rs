@@ -38,6 +38,7 @@ pub struct Engine {
     backend: Box<dyn Backend>,
     options: EngineOptions,
     context: usize,
+    random_routing: Option<u64>,
 }
 
 impl Engine {
@@ -76,7 +77,7 @@ impl Engine {
             return Err(EngineError::ContextLimit { wanted: context, limit });
         }
         let trunk = Trunk::load(store, &*backend)?;
-        Ok(Self { spec, trunk, source, backend, options: *options, context })
+        Ok(Self { spec, trunk, source, backend, options: *options, context, random_routing: None })
     }
 
     /// The model.
@@ -99,6 +100,12 @@ impl Engine {
         &*self.source
     }
 
+    /// Routes every token at random by this seed from now on, whatever the routers say: to measure a drive and a cache
+    /// without a model that could be predicted.
+    pub fn route_randomly(&mut self, seed: u64) {
+        self.random_routing = Some(seed);
+    }
+
     /// A session that remembers nothing yet.
     pub fn session(&self) -> Session {
         let states = self.spec.layers.iter().map(|layer| self.backend.state(&layer.mixer)).collect();
@@ -114,7 +121,7 @@ impl Engine {
     ///
     /// # Errors
     /// An id outside the vocabulary, no room in the context (nothing is taken in then), or an expert that cannot be
-    /// read (the session is then of no more use).
+    /// read (the session then answers no more: some layers have taken the tokens in and some have not).
     pub fn forward(
         &self,
         session: &mut Session,
@@ -125,13 +132,17 @@ impl Engine {
         if ids.is_empty() {
             return Err(EngineError::NoTokens);
         }
+        if session.torn {
+            return Err(EngineError::SessionTorn);
+        }
         if let Some((position, &id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= self.spec.vocab) {
             return Err(EngineError::TokenId { id, position, vocab: self.spec.vocab });
         }
         if ids.len() > session.room() {
             return Err(EngineError::ContextFull { wanted: session.len() + ids.len(), context: session.context() });
         }
-        let model = Model { spec: &self.spec, trunk: &self.trunk, source: &*self.source };
+        let model =
+            Model { spec: &self.spec, trunk: &self.trunk, source: &*self.source, random_routing: self.random_routing };
         let (mut logits, chunks) = (Vec::new(), ids.len().div_ceil(session.chunk));
         for (i, chunk) in ids.chunks(session.chunk).enumerate() {
             let want = if want == Want::Last && i + 1 < chunks { Want::Nothing } else { want };
@@ -142,6 +153,7 @@ impl Engine {
                 let mut pass = Pass { model: &model, rec, observer: &mut *observer, span };
                 result = pass.run(chunk, states, want, &mut logits);
             });
+            session.torn = result.is_err();
             result?;
             session.len += chunk.len();
         }

@@ -81,6 +81,12 @@ pub enum EngineError {
         /// Position in the session.
         position: usize,
     },
+    /// A wait was given up because the user wished so.
+    #[error("interrupted")]
+    Interrupted,
+    /// An earlier pass over this session failed.
+    #[error("an earlier pass over this session failed half way; start a new session")]
+    SessionTorn,
     /// Threads could not be started.
     #[error("cannot start {threads} threads: {cause}")]
     Threads {

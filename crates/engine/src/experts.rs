@@ -75,16 +75,53 @@ impl Expert {
     }
 }
 
+/// An expert that was asked for.
+pub enum Pending {
+    /// In memory.
+    Here(Expert),
+    /// On its way from a drive.
+    Coming(Box<dyn Arrival>),
+}
+
+/// An expert on its way.
+pub trait Arrival: Send {
+    /// Whether [`Arrival::wait`] would return at once.
+    fn has_arrived(&self) -> bool;
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or the wait was given up.
+    fn wait(self: Box<Self>) -> Result<Expert, EngineError>;
+}
+
 /// Routed experts, by layer and index.
 pub trait ExpertSource: Send + Sync {
     /// The experts `ids` of a layer, in this order, pinned until dropped.
     fn fetch(&self, layer: usize, ids: &[u32]) -> Result<Vec<Expert>, EngineError>;
+    /// [`ExpertSource::fetch`] without the wait: what a source has comes at once, what it must read is being read when
+    /// this returns. A caller computes with the former meanwhile.
+    fn request(&self, layer: usize, ids: &[u32]) -> Result<Vec<Pending>, EngineError> {
+        Ok(self.fetch(layer, ids)?.into_iter().map(Pending::Here).collect())
+    }
     /// How many experts may be pinned at once; a caller with more visits them in turns.
     fn at_once(&self) -> usize {
         usize::MAX
     }
-    /// Says which experts will be asked for next; a source that reads from a drive may begin.
+    /// Whether an expert is in memory now: a caller with several turns visits those first, before they make room.
+    fn holds(&self, layer: usize, id: u32) -> bool {
+        let _ = (layer, id);
+        true
+    }
+    /// Says which experts will be asked for next; a source that reads from a drive begins.
     fn expect(&self, layer: usize, ids: &[u32]) {
+        let _ = (layer, ids);
+    }
+    /// Whether [`ExpertSource::guess`] is of use.
+    fn wants_guesses(&self) -> bool {
+        false
+    }
+    /// Says which experts a later layer may ask for; nothing depends on it but time.
+    fn guess(&self, layer: usize, ids: &[u32]) {
         let _ = (layer, ids);
     }
     /// Bytes that the source holds in memory when everything was used once.

@@ -7,6 +7,7 @@ use crate::backend::{
 use crate::error::EngineError;
 use crate::experts::ExpertSource;
 use crate::observer::{At, Observer};
+use crate::route::random_routes;
 use crate::weights::{
     ConvWeights, DeltaWeights, GatedMlp, GqaWeights, LayerWeights, Linear, MixerWeights, MlaQuery, MlaWeights,
     MlpWeights, Trunk,
@@ -32,6 +33,8 @@ pub(crate) struct Model<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) trunk: &'a Trunk,
     pub(crate) source: &'a dyn ExpertSource,
+    /// Routes at random by this seed instead of asking the routers.
+    pub(crate) random_routing: Option<u64>,
 }
 
 /// One pass over one chunk of tokens.
@@ -179,11 +182,28 @@ impl Pass<'_> {
             self.observer.moe_input(at, &values);
         }
         let logits = self.linear(&router.logits, x);
-        let choice = self.rec.route(moe, router, &logits, n);
+        let choice = match self.model.random_routing {
+            None => self.rec.route(moe, router, &logits, n),
+            Some(seed) => self.rec.choose(random_routes(moe, seed, i, self.span)),
+        };
+        // Before the shared expert: what must be read is read meanwhile.
+        self.rec.expect(self.model.source, i, &choice);
+        self.guess_next(i, x);
         if wants.router {
             let routes = self.rec.read_choice(&choice)?;
             self.observer.router(at, &routes);
         }
+        let shared = match shared {
+            None => None,
+            Some(shared) => {
+                let mut y = self.mlp(shared, moe.act, x);
+                if let Some(gate) = shared_gate {
+                    let logits = self.linear(gate, x);
+                    self.rec.gate_rows(&logits, n, &mut y);
+                }
+                Some(y)
+            }
+        };
         let mut out = self.rec.buffer(n * hidden);
         let mut tap = Tap { at, observer: self.observer };
         let call = ExpertsCall {
@@ -195,15 +215,26 @@ impl Pass<'_> {
             tap: wants.expert_hidden.then_some(&mut tap as &mut dyn ExpertTap),
         };
         self.rec.experts(call, &choice, x, &mut out)?;
-        if let Some(shared) = shared {
-            let mut y = self.mlp(shared, moe.act, x);
-            if let Some(gate) = shared_gate {
-                let logits = self.linear(gate, x);
-                self.rec.gate_rows(&logits, n, &mut y);
-            }
+        if let Some(y) = shared {
             self.rec.add(&y, 1.0, &mut out);
         }
         Ok(out)
+    }
+
+    /// What the next layer's router would choose for this layer's input: a guess at what to read ahead.
+    fn guess_next(&mut self, i: usize, x: &Buffer) {
+        let Model { spec, trunk, source, .. } = *self.model;
+        if !source.wants_guesses() {
+            return;
+        }
+        let Some((LayerSpec { mlp: Mlp::Moe(moe), .. }, LayerWeights { mlp: MlpWeights::Moe { router, .. }, .. })) =
+            spec.layers.get(i + 1).zip(trunk.layers.get(i + 1))
+        else {
+            return;
+        };
+        let logits = self.linear(&router.logits, x);
+        let choice = self.rec.route(moe, router, &logits, self.span.n);
+        self.rec.guess(source, i + 1, &choice);
     }
 
     fn report_hidden(&mut self, entry: usize, x: &Buffer) -> Result<(), EngineError> {

@@ -114,7 +114,11 @@ pub fn generate(
         }
         done.prefill_tokens += part.len();
         let want = if done.prefill_tokens == prompt.len() { Want::Last } else { Want::Nothing };
-        logits = engine.forward(session, part, &mut Silent, want)?;
+        let Some(row) = pass(engine, session, part, want)? else {
+            done.stop = Stop::Cancelled;
+            break;
+        };
+        logits = row;
     }
     done.prefill_seconds = began.elapsed().as_secs_f64();
     let began = Instant::now();
@@ -141,9 +145,22 @@ pub fn generate(
             done.stop = Stop::Cancelled;
             break;
         }
-        logits = engine.forward(session, &[id], &mut Silent, Want::Last)?;
+        let Some(row) = pass(engine, session, &[id], Want::Last)? else {
+            done.stop = Stop::Cancelled;
+            break;
+        };
+        logits = row;
         done.decode_tokens += 1;
     }
     done.decode_seconds = began.elapsed().as_secs_f64();
     Ok(done)
+}
+
+/// One pass; `None` where the user interrupted a wait within it.
+fn pass(engine: &Engine, session: &mut Session, ids: &[u32], want: Want) -> Result<Option<Vec<f32>>, EngineError> {
+    match engine.forward(session, ids, &mut Silent, want) {
+        Ok(logits) => Ok(Some(logits)),
+        Err(EngineError::Interrupted) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -17,6 +17,14 @@ impl Routes {
         self.ids.len() / self.k.max(1)
     }
 
+    /// Every expert that some token chose, by index.
+    pub fn needed(&self) -> Vec<u32> {
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
     /// `(slot, weight)` lists by expert: for each expert of `experts` that some token chose, in expert order, the flat
     /// slots `t * k + s` that hold it.
     pub fn by_expert(&self, experts: usize) -> Vec<(u32, Vec<u32>)> {

@@ -1,6 +1,9 @@
 //! The router: logits to scores to choice to combine weights, one token at a time, in f32.
 
+use crate::backend::Span;
 use crate::math::{exp, sigmoid, softmax};
+use crate::observer::Routes;
+use crate::sampler::SplitMix64;
 use smoe_model::spec::{ExpertGroups, MoeSpec, RouterScore};
 
 /// One token's experts with their combine weights, by falling weight; the lower index first among equals.
@@ -41,6 +44,23 @@ pub(crate) fn route(moe: &MoeSpec, selection_bias: Option<&[f32]>, logits: &[f32
     chosen.iter_mut().for_each(|c| c.1 *= router.scale);
     chosen.sort_by(|a, b| rank(b.1).total_cmp(&rank(a.1)).then(a.0.cmp(&b.0)));
     chosen
+}
+
+/// Distinct experts at random with equal weights, by seed, layer and position alone: what no cache can foresee.
+pub(crate) fn random_routes(moe: &MoeSpec, seed: u64, layer: usize, span: Span) -> Routes {
+    let (k, n) = (moe.top_k, span.n);
+    let mut ids = Vec::with_capacity(n * k);
+    let mut deck: Vec<u32> = (0u32..).take(moe.experts).collect();
+    for position in span.start..span.start + n {
+        let mut rng = SplitMix64::new(SplitMix64::new(seed ^ ((layer as u64) << 40) ^ position as u64).next_u64());
+        for at in 0..k {
+            let left = (moe.experts - at) as u64;
+            deck.swap(at, at + (rng.next_u64() % left) as usize);
+        }
+        ids.extend_from_slice(&deck[..k]);
+        deck.sort_unstable();
+    }
+    Routes { k, ids, weights: vec![1.0 / k as f32; n * k] }
 }
 
 /// A value to order by: NaN is the lowest.

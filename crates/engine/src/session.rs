@@ -8,18 +8,26 @@ pub struct Session {
     pub(crate) states: Vec<State>,
     pub(crate) len: usize,
     context: usize,
+    /// A pass failed half way: some layers hold its tokens, some do not.
+    pub(crate) torn: bool,
     /// Tokens that one pass of a prefill takes; results do not depend on it.
     pub chunk: usize,
 }
 
 impl Session {
     pub(crate) fn new(states: Vec<State>, context: usize, chunk: usize) -> Self {
-        Self { states, len: 0, context, chunk: chunk.max(1) }
+        Self { states, len: 0, context, torn: false, chunk: chunk.max(1) }
     }
 
     /// Tokens taken in so far.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether a pass failed half way through the layers: the session answers no more, and a new one must take the
+    /// text in again.
+    pub fn is_torn(&self) -> bool {
+        self.torn
     }
 
     /// Whether nothing was taken in.

@@ -71,7 +71,7 @@ impl<'a> Conversation<'a> {
             anyhow::bail!("{} tokens do not fit the context of {context}; /clear starts anew", ids.len());
         }
         let goes_on = ids.len() > self.taken.len() && ids.starts_with(&self.taken);
-        if !goes_on || params.sampler.repeat_penalty != 1.0 {
+        if !goes_on || self.session.is_torn() || params.sampler.repeat_penalty != 1.0 {
             self.session = self.opened.engine.session();
             self.taken.clear();
         }

@@ -13,6 +13,7 @@ use crate::backend::{
     Packed, Qkv, Recorder, Span, State,
 };
 use crate::error::EngineError;
+use crate::experts::ExpertSource;
 use crate::math::{sigmoid, silu};
 use crate::observer::Routes;
 use crate::route::route;
@@ -224,6 +225,18 @@ impl Recorder for Direct<'_> {
 
     fn read_choice(&mut self, choice: &Choice) -> Result<Routes, EngineError> {
         Ok(choice.get::<Routes>().clone())
+    }
+
+    fn choose(&mut self, routes: Routes) -> Choice {
+        Choice::new(routes)
+    }
+
+    fn expect(&mut self, source: &dyn ExpertSource, layer: usize, choice: &Choice) {
+        source.expect(layer, &choice.get::<Routes>().needed());
+    }
+
+    fn guess(&mut self, source: &dyn ExpertSource, layer: usize, choice: &Choice) {
+        source.guess(layer, &choice.get::<Routes>().needed());
     }
 
     fn experts(

@@ -5,7 +5,7 @@ use super::activate;
 use super::product::{expert_view, transpose};
 use crate::backend::ExpertsCall;
 use crate::error::EngineError;
-use crate::experts::Expert;
+use crate::experts::{Expert, Pending};
 use crate::math::axpy;
 use crate::observer::Routes;
 use rayon::prelude::*;
@@ -41,29 +41,31 @@ impl Cpu {
     ) -> Result<(), EngineError> {
         let (hidden, k) = (call.hidden, routes.k);
         let mut by_slot = vec![0.0; call.n * k * hidden];
-        let needed = routes.by_expert(call.moe.experts);
-        for turn in needed.chunks(call.source.at_once().clamp(1, TURN)) {
-            let ids: Vec<u32> = turn.iter().map(|(id, _)| *id).collect();
-            let experts = call.source.fetch(call.layer, &ids)?;
-            let mut visits: Vec<Visit> = (experts.into_iter().zip(turn))
-                .map(|(expert, (id, slots))| {
-                    Visit::new(expert, *id, slots, |slot| {
-                        let t = slot / k;
-                        &x[t * hidden..(t + 1) * hidden]
-                    })
-                })
-                .collect();
-            self.gate_and_up(&mut visits, call.moe.act);
-            if let Some(tap) = &mut call.tap {
-                for visit in &visits {
-                    let rows: Vec<u32> = visit.slots.iter().map(|slot| slot / k as u32).collect();
-                    tap.expert_hidden(visit.id, &rows, &visit.g);
-                }
+        let mut needed = routes.by_expert(call.moe.experts);
+        // What is in memory goes first: it is used before it makes room for what is not.
+        needed.sort_by_key(|(id, _)| !call.source.holds(call.layer, *id));
+        let ids_of = |turn: &[Use]| -> Vec<u32> { turn.iter().map(|(id, _)| *id).collect() };
+        let mut turns = needed.chunks(call.source.at_once().clamp(1, TURN)).peekable();
+        while let Some(turn) = turns.next() {
+            let pending = call.source.request(call.layer, &ids_of(turn))?;
+            if let Some(next) = turns.peek() {
+                call.source.expect(call.layer, &ids_of(next));
             }
-            self.down(&mut visits);
-            for visit in &visits {
-                for (y, &slot) in visit.y.chunks_exact(hidden).zip(&visit.slots) {
-                    by_slot[slot as usize * hidden..][..hidden].copy_from_slice(y);
+            let mut waiting: Vec<_> = pending.into_iter().zip(turn).collect();
+            while !waiting.is_empty() {
+                let mut visits: Vec<Visit> = (arrived(&mut waiting)?.into_iter())
+                    .map(|(expert, (id, slots))| {
+                        Visit::new(expert, *id, slots, |slot| {
+                            let t = slot / k;
+                            &x[t * hidden..(t + 1) * hidden]
+                        })
+                    })
+                    .collect();
+                self.visit(&mut call, k, &mut visits);
+                for visit in &visits {
+                    for (y, &slot) in visit.y.chunks_exact(hidden).zip(&visit.slots) {
+                        by_slot[slot as usize * hidden..][..hidden].copy_from_slice(y);
+                    }
                 }
             }
         }
@@ -73,6 +75,18 @@ impl Cpu {
             slots.chunks_exact(hidden).zip(weights).for_each(|(y, weight)| axpy(*weight, y, out));
         });
         Ok(())
+    }
+
+    /// Fills the outputs of some visits, all in the same parallel regions.
+    fn visit(&self, call: &mut ExpertsCall<'_>, k: usize, visits: &mut [Visit]) {
+        self.gate_and_up(visits, call.moe.act);
+        if let Some(tap) = &mut call.tap {
+            for visit in visits.iter() {
+                let rows: Vec<u32> = visit.slots.iter().map(|slot| slot / k as u32).collect();
+                tap.expert_hidden(visit.id, &rows, &visit.g);
+            }
+        }
+        self.down(visits);
     }
 
     /// Fills each visit's `g`.
@@ -129,6 +143,28 @@ impl Cpu {
             tasks.push(Task { isa: self.isa(), view: expert_view(&visit.expert, proj), first: i * block, x, m, out });
         }
     }
+}
+
+/// An expert and the flat slots that chose it.
+type Use = (u32, Vec<u32>);
+
+/// Takes out those that are here; where none is, waits for the first. Coarse on purpose: one launch for all that is
+/// here, not one each.
+fn arrived<'t>(waiting: &mut Vec<(Pending, &'t Use)>) -> Result<Vec<(Expert, &'t Use)>, EngineError> {
+    let is_here = |pending: &Pending| match pending {
+        Pending::Here(_) => true,
+        Pending::Coming(arrival) => arrival.has_arrived(),
+    };
+    let (mut here, mut coming): (Vec<_>, Vec<_>) = std::mem::take(waiting).into_iter().partition(|(p, _)| is_here(p));
+    if here.is_empty() {
+        here.push(coming.remove(0));
+    }
+    *waiting = coming;
+    let expert = |pending| match pending {
+        Pending::Here(expert) => Ok(expert),
+        Pending::Coming(arrival) => arrival.wait(),
+    };
+    here.into_iter().map(|(pending, use_of)| Ok((expert(pending)?, use_of))).collect()
 }
 
 impl Visit {
