@@ -46,7 +46,7 @@ pub(crate) fn read(folder: &Path) -> Model {
 
 /// The configs of the golden folders, by name.
 pub(crate) fn golden_configs() -> Vec<(String, Value)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_configs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden_configs");
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).expect("configs").map(|e| e.expect("a file").path()).collect();
     paths.sort();
     let read = |p: PathBuf| {

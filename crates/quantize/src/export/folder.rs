@@ -1,6 +1,6 @@
 //! An ordinary checkpoint folder of the dequantised weights.
 
-use super::tensors::{self, PROJS, Source, Tensor, shape};
+use super::tensors::{self, PROJS, Source, Target, Tensor, shape};
 use super::{Element, ExportReport};
 use crate::control::{Control, Progress};
 use crate::error::{QuantizeError, Result};
@@ -10,12 +10,14 @@ use crate::shards::{self, Folder, SHARD_BYTES, ShardFile};
 use rayon::prelude::*;
 use serde_json::Value;
 use smoe_codec::{Codec, decode_row, half};
+use smoe_model::families::spec_from_config;
 use smoe_model::formats::decode_plain;
-use smoe_model::role::Proj;
+use smoe_model::role::{ExpertBindings, Proj};
 use smoe_model::spec::{Mlp, MoeSpec};
 use smoe_model::store::{Dtype, q8_scales_at};
 use smoe_model::{Checkpoint, OpenOptions};
 use smoe_vault::BlobLayout;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -40,7 +42,8 @@ pub fn to_hf(vault: &Path, target: &Path, options: HfOptions, control: &Control<
     let started = Instant::now();
     let vault = opened::open(vault)?;
     let config = config(&vault, options.element)?;
-    let tensors = tensors::list(&vault, options.element)?;
+    let open = OpenOptions { ignore_config: ignored_keys(&vault) };
+    let Target { tensors, experts } = tensors::target(&vault, &spec_from_config(&config, &open)?, options.element)?;
     let entries: Vec<_> = tensors.iter().map(|t| t.entry.clone()).collect();
     let shards = shards::plan(&entries, SHARD_BYTES);
     let bytes: u64 = shards.iter().map(|s| s.bytes).sum();
@@ -51,7 +54,8 @@ pub fn to_hf(vault: &Path, target: &Path, options: HfOptions, control: &Control<
     let folder = Folder::create(target, options.force)?;
     let mut files = vec!["config.json".to_owned()];
     folder.text("config.json", &config)?;
-    let mut writer = Writer { vault: &vault, element: options.element, control, done: 0, total: bytes, blob: None };
+    let (vault, element) = (&vault, options.element);
+    let mut writer = Writer { vault, experts: &experts, element, control, done: 0, total: bytes, blob: None };
     for shard in &shards {
         let mut file = folder.shard(shard)?;
         for tensor in &tensors[shard.entries.clone()] {
@@ -64,8 +68,7 @@ pub fn to_hf(vault: &Path, target: &Path, options: HfOptions, control: &Control<
         folder.text("model.safetensors.index.json", &shards::index(&entries, &shards).to_string())?;
         files.push("model.safetensors.index.json".into());
     }
-    files.extend(released_files(&vault, &folder)?);
-    let open = OpenOptions { ignore_config: ignored_keys(&vault) };
+    files.extend(released_files(vault, &folder)?);
     Checkpoint::open(folder.path(), &open)?;
     folder.finish()?;
     let seconds = started.elapsed().as_secs_f64();
@@ -129,6 +132,8 @@ struct Blob {
 
 struct Writer<'a> {
     vault: &'a Opened,
+    /// Where the experts lie in the folder.
+    experts: &'a BTreeMap<usize, ExpertBindings>,
     element: Element,
     control: &'a Control<'a>,
     done: u64,
@@ -197,7 +202,7 @@ impl Writer<'_> {
 
     fn stack(&mut self, layer: usize, tensor: &str, stride: usize, file: &mut ShardFile) -> Result<()> {
         let moe = self.moe(layer)?.clone();
-        let views = self.vault.bindings.experts[&layer].weights.clone();
+        let views = &self.experts[&layer].weights;
         let mut values = vec![0.0; stride];
         for expert in 0..moe.experts {
             for proj in PROJS {
@@ -220,7 +225,7 @@ impl Writer<'_> {
 
     fn bias_stack(&mut self, layer: usize, tensor: &str, stride: usize, file: &mut ShardFile) -> Result<()> {
         let experts = self.moe(layer)?.experts;
-        let Some(views) = self.vault.bindings.experts[&layer].biases.clone() else { return Ok(()) };
+        let Some(views) = &self.experts[&layer].biases else { return Ok(()) };
         let mut values = vec![0.0; stride];
         for expert in 0..experts {
             for proj in PROJS {

@@ -4,10 +4,13 @@ use super::Element;
 use crate::error::{QuantizeError, Result};
 use crate::opened::Opened;
 use crate::shards::Entry;
-use smoe_model::role::{ExpertView, Proj};
+use smoe_model::checkpoint::bind::{Found, bind_described};
+use smoe_model::families::{ConfigPlan, tensors};
+use smoe_model::role::{Bindings, ExpertBindings, ExpertView, Proj};
 use smoe_model::spec::MoeSpec;
+use smoe_model::store;
 use smoe_vault::Dtype;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a tensor is made.
 #[derive(Debug, Clone)]
@@ -38,8 +41,53 @@ pub(super) fn shape(hidden: usize, moe: &MoeSpec, proj: Proj) -> [usize; 2] {
     if proj == Proj::Down { [hidden, moe.width] } else { [moe.width, hidden] }
 }
 
+/// The tensors of a folder, and where the experts lie in them.
+pub(super) struct Target {
+    pub(super) tensors: Vec<Tensor>,
+    pub(super) experts: BTreeMap<usize, ExpertBindings>,
+}
+
+/// The folder's tensors in the order in which the weights came; where that order belongs to a block format that the
+/// folder is not in, the experts lie as the family's unquantised releases have them. The list is bound as a checkpoint
+/// of `plan` before anything is written.
+pub(super) fn target(vault: &Opened, plan: &ConfigPlan, element: Element) -> Result<Target> {
+    let own = &vault.bindings.experts;
+    let as_it_came = list(vault, own, element).and_then(|tensors| Ok((fits(vault, plan, own, &tensors)?, tensors)));
+    if let Ok((true, tensors)) = as_it_came {
+        return Ok(Target { tensors, experts: own.clone() });
+    }
+    let plain = |(name, shape): (String, Vec<usize>)| found(name, store::Dtype::F32, shape);
+    let plain = bind_described(plan, tensors(plan)?.into_iter().map(plain).collect())?.0.experts;
+    let tensors = list(vault, &plain, element)?;
+    if fits(vault, plan, &plain, &tensors)? {
+        return Ok(Target { tensors, experts: plain });
+    }
+    Err(QuantizeError::Refused(format!(
+        "{}: its experts lie in an order that no unquantised checkpoint of {} has",
+        vault.file.name(),
+        vault.spec.family
+    )))
+}
+
+/// Whether a checkpoint with these tensors is bound as the vault is, its experts as `experts` says.
+fn fits(
+    vault: &Opened,
+    plan: &ConfigPlan,
+    experts: &BTreeMap<usize, ExpertBindings>,
+    tensors: &[Tensor],
+) -> Result<bool> {
+    let of = |t: &Tensor| found(t.entry.name.clone(), store::Dtype::F32, t.entry.shape.clone());
+    let (bound, skipped) = bind_described(plan, tensors.iter().map(of).collect())?;
+    let wanted = Bindings { trunk: vault.bindings.trunk.clone(), experts: experts.clone() };
+    Ok(skipped.is_empty() && bound == wanted)
+}
+
+fn found(name: String, dtype: store::Dtype, shape: Vec<usize>) -> Found {
+    Found { name, dtype, shape, file: "the export".into() }
+}
+
 /// Every tensor: the trunk in the vault's order, then the experts by layer.
-pub(super) fn list(vault: &Opened, element: Element) -> Result<Vec<Tensor>> {
+fn list(vault: &Opened, experts: &BTreeMap<usize, ExpertBindings>, element: Element) -> Result<Vec<Tensor>> {
     let mut out = Vec::new();
     for tensor in &vault.file.manifest().trunk {
         // f32 tensors among bf16 ones (router biases and the like) are published so; they stay.
@@ -53,7 +101,7 @@ pub(super) fn list(vault: &Opened, element: Element) -> Result<Vec<Tensor>> {
         out.push(Tensor { entry, source: Source::Trunk(tensor.name.clone()) });
     }
     for (layer, moe) in vault.spec.moe_layers() {
-        let experts = vault.bindings.experts.get(&layer).ok_or_else(|| {
+        let experts = experts.get(&layer).ok_or_else(|| {
             QuantizeError::Refused(format!("layer {layer}: the vault does not say how its experts were named"))
         })?;
         let mut list = Layer { layer, hidden: vault.spec.hidden, moe, element, out: &mut out, stacks: BTreeSet::new() };
@@ -92,12 +140,14 @@ impl Layer<'_> {
                     let source = Source::Matrix { layer: self.layer, expert, proj };
                     self.push(view.tensor_of(expert), vec![rows, cols], source);
                 } else if self.stacks.insert(view.tensor.clone()) {
-                    let stride = view.expert_stride;
-                    if !stride.is_multiple_of(cols) || (view.col_stride != 1 && view.row_stride != 1) {
+                    // The last axis runs over the columns, or over the rows of one or of both matrices.
+                    let (stride, n) = (view.expert_stride, self.moe.experts);
+                    let last = if view.col_stride == 1 { cols } else { view.col_stride };
+                    let transposed = view.col_stride != 1;
+                    if last == 0 || !stride.is_multiple_of(last) || (transposed && stride / last != cols) {
                         return Err(self.unknown(view));
                     }
-                    let (long, n) = (stride / cols, self.moe.experts);
-                    let shape = if view.col_stride == 1 { vec![n, long, cols] } else { vec![n, cols, long] };
+                    let shape = vec![n, stride / last, last];
                     let source = Source::Stack { layer: self.layer, tensor: view.tensor.clone(), stride };
                     self.push(view.tensor.clone(), shape, source);
                 }
