@@ -6,6 +6,7 @@ mod forge;
 use forge::{golden_config, golden_configs};
 use serde_json::{Value, json};
 use smoe_model::counts::counts;
+use smoe_model::spec::{LayerSpec, Mixer};
 use smoe_model::{CheckpointError, ConfigPlan, ModelSpec, OpenOptions, families};
 use std::path::{Path, PathBuf};
 
@@ -128,7 +129,12 @@ fn router_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
         ("deepseek_v2", "topk_method", json!("noaux_tc"), Refused("expected greedy or group_limited_greedy")),
         ("deepseek_v2-lite", "n_group", json!(4), Same),
         ("deepseek_v2-lite", "topk_group", json!(3), Same),
-        ("kimi_k2-int4", "n_group", Value::Null, Same),
+        ("kimi_k2-int4", "n_group", Value::Null, Refused("missing")),
+        ("deepseek_v3", "topk_group", Value::Null, Refused("missing")),
+        ("deepseek_v3", "topk_group", json!(0), Refused("expected a whole number from 1")),
+        ("deepseek_v2", "n_group", Value::Null, Refused("missing")),
+        ("dots1", "n_group", json!(2), Refused("`topk_group`: missing")),
+        ("glm4_moe", "n_group", Value::Null, Same),
         ("dots1", "scoring_func", json!("sigmoid"), Same),
         ("dots1", "scoring_func", json!("softmax"), Refused("expected \"sigmoid\" or \"noaux_tc\"")),
         ("dots1", "n_group", json!(1), Same),
@@ -204,6 +210,9 @@ fn attention_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
         ("qwen3_moe", "shared_expert_intermediate_size", json!(32), Refused("32 is not supported")),
         ("qwen2_moe", "sliding_window", json!(8), Same),
         ("mixtral", "sliding_window", json!(8), Other),
+        ("mixtral", "sliding_window", json!(0), Refused("expected a whole number from 1")),
+        ("dots1", "sliding_window", json!(8), Same), // Both layers lie before `max_window_layers`.
+        ("dots1", "max_window_layers", json!(0), Same),
         ("mixtral", "head_dim", json!(20), Same),
         ("olmoe", "clip_qkv", json!(2.0), Other),
         ("phimoe", "sliding_window", json!(8), Other),
@@ -393,6 +402,66 @@ fn a_missing_key_is_never_a_silent_change() {
             }
         }
     }
+}
+
+/// Null replaces a default in the reference and mostly counts as false there: it is no other word for a missing key.
+#[test]
+fn null_is_refused_where_a_missing_key_means_something_else() {
+    let refused = [
+        ("deepseek_v3", "rope_interleave"),
+        ("deepseek_v3", "rope_scaling.truncate"),
+        ("glm4_moe", "norm_topk_prob"),
+        ("glm4_moe", "partial_rotary_factor"),
+        ("qwen3_next", "norm_topk_prob"),
+        ("gpt_oss", "attention_bias"),
+        ("lfm2_moe", "tie_word_embeddings"),
+        ("lfm2_moe", "use_expert_bias"),
+        ("ernie4_5_moe", "tie_word_embeddings"),
+        ("ernie4_5_moe", "moe_layer_interval"),
+        ("qwen3_moe", "decoder_sparse_step"),
+    ];
+    let as_good = [
+        ("qwen3_moe", "attention_bias"),
+        ("qwen3_moe", "mlp_only_layers"),
+        ("qwen3_moe", "use_sliding_window"),
+        ("mixtral", "tie_word_embeddings"),
+        ("dots1", "sliding_window"),
+        ("olmoe", "clip_qkv"),
+    ];
+    let with_null = |name: &str, key: &str| {
+        let mut config = golden_config(name);
+        let (parent, last) = key.split_once('.').map_or(("", key), |(parent, last)| (parent, last));
+        let object = if parent.is_empty() { &mut config } else { &mut config[parent] };
+        object[last] = Value::Null;
+        spec(&config)
+    };
+    for (name, key) in refused {
+        let error = with_null(name, key).expect_err(key);
+        assert!(error.contains(key), "{name}: {key}: {error}");
+    }
+    for (name, key) in as_good {
+        assert_eq!(with_null(name, key), spec(&golden_config(name)), "{name}: {key}");
+    }
+}
+
+/// The layers from `max_window_layers` on have the window where no list says which have one.
+#[test]
+fn windows_begin_at_a_layer() {
+    let mut config = golden_config("dots1");
+    config["sliding_window"] = json!(8);
+    config["max_window_layers"] = json!(1);
+    let windows = |config: &Value| -> Vec<Option<usize>> {
+        let gqa = |layer: &LayerSpec| match &layer.mixer {
+            Mixer::Gqa(gqa) => gqa.window,
+            _ => unreachable!("grouped-query attention in every layer"),
+        };
+        spec(config).expect("a spec").layers.iter().map(gqa).collect()
+    };
+    assert_eq!(windows(&config), [None, Some(8)]);
+    config["sliding_window"] = Value::Null;
+    assert_eq!(windows(&config), [None, None]);
+    config.as_object_mut().expect("an object").remove("sliding_window");
+    assert_eq!(windows(&config), [None, Some(4096)]);
 }
 
 #[test]

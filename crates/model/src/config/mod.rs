@@ -36,6 +36,8 @@ pub(crate) enum Field {
     AttentionBias,
     QkNorm,
     Window,
+    /// The first layer with a window, where no list says which have one.
+    WindowFrom,
     ClipQkv,
     AttentionScale,
     LayerTypes,
@@ -94,13 +96,15 @@ pub(crate) enum Field {
     Quantization,
 }
 
-/// What a missing (or null) key means.
+/// What a missing key means. Null is as good where the reference takes it so; see `Table::null`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Absent {
     /// An error.
     Required,
     /// The mechanism is not there.
     Off,
+    /// As `Means`, and null says that the mechanism is not there.
+    MeansOrOff(Lit, &'static str),
     /// An error, unless the other field is set: it says the same in another way.
     Unless(Field),
     /// The family's documented value and where it is documented.
@@ -116,7 +120,8 @@ pub(crate) struct Key {
     pub(crate) absent: Absent,
 }
 
-/// A key whose value must be one of a list, for the rest of the family follows from it. Missing and null are as good.
+/// A key whose value must be one of a list, for the rest of the family follows from it. Missing is as good, and so is
+/// null but where the list says that the key must be true.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fixed {
     pub(crate) name: &'static str,
@@ -131,6 +136,11 @@ pub(crate) const fn need(name: &'static [&'static str], field: Field) -> Key {
 /// A key without which the mechanism is not there.
 pub(crate) const fn may(name: &'static [&'static str], field: Field) -> Key {
     Key { names: name, field, absent: Absent::Off }
+}
+
+/// A key with a documented default that null turns off.
+pub(crate) const fn or_off(name: &'static [&'static str], field: Field, value: Lit, source: &'static str) -> Key {
+    Key { names: name, field, absent: Absent::MeansOrOff(value, source) }
 }
 
 /// A key that is required where the config does not say the same by another field.

@@ -293,7 +293,8 @@ impl Table {
 }
 
 fn truncates(part: &Part<'_>) -> Result<bool, CheckpointError> {
-    match part.get("truncate") {
+    // Null counts as false in the reference, a missing key as true.
+    match part.object.and_then(|object| object.get("truncate")) {
         None => Ok(true),
         Some(value) => value.as_bool().ok_or_else(|| part.fault("truncate", "expected true or false")),
     }

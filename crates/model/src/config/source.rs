@@ -1,6 +1,6 @@
 //! A config file as it came, and which part of it describes the text model.
 
-use super::{Fixed, IDLE, Key, Lit, Values};
+use super::{Absent, Fixed, IDLE, Key, Lit, Values};
 use crate::error::CheckpointError;
 use crate::families::Family;
 use crate::json;
@@ -98,9 +98,11 @@ impl Table {
     ) -> Result<Values, CheckpointError> {
         let ignored = |name: &str| ignore.iter().any(|key| key == name || *key == path(name));
         let mut values = Values::default();
-        for (name, value) in object.iter().filter(|(name, value)| !value.is_null() && !ignored(name)) {
+        for (name, value) in object.iter().filter(|(name, _)| !ignored(name)) {
             let name = name.as_str();
-            if let Some(key) = self.keys.iter().copied().flatten().find(|key| key.names.contains(&name)) {
+            if value.is_null() {
+                self.null(name, path)?;
+            } else if let Some(key) = self.keys.iter().copied().flatten().find(|key| key.names.contains(&name)) {
                 values.set(key.field, path(name), value.clone())?;
             } else if let Some(fixed) = self.fixed.iter().find(|fixed| fixed.name == name) {
                 if !fixed.values.iter().any(|lit| lit.equals(value)) {
@@ -112,11 +114,25 @@ impl Table {
                 return Err(unknown(&path(name), family));
             }
         }
-        // Unknown keys with the value null say nothing.
         for key in self.keys.iter().copied().flatten() {
-            values.complete(key, path)?;
+            let null = key.names.iter().any(|name| object.get(*name).is_some_and(Value::is_null));
+            values.complete(key, null, path)?;
         }
         Ok(values)
+    }
+
+    /// Null replaces the default of a key in the reference, where it then counts as false: it is refused unless that is
+    /// what the default says too. Unknown keys with the value null say nothing.
+    fn null(&self, name: &str, path: &dyn Fn(&str) -> String) -> Result<(), CheckpointError> {
+        let key = self.keys.iter().copied().flatten().find(|key| key.names.contains(&name));
+        let fixed = self.fixed.iter().find(|fixed| fixed.name == name);
+        let text = match (key.map(|key| key.absent), fixed) {
+            (Some(Absent::Means(Lit::Bool(false) | Lit::Empty, _)), _) => return Ok(()),
+            (Some(Absent::Means(value, _)), _) => format!("null is not what a missing key means ({value}); state it"),
+            (_, Some(fixed)) if fixed.values == [Lit::Bool(true)] => "null counts as false; expected true".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(CheckpointError::key(path(name), text))
     }
 }
 

@@ -40,8 +40,13 @@ impl Values {
         }
     }
 
-    /// Applies what the table says about a key that is not there.
-    pub(super) fn complete(&mut self, key: &Key, path: &dyn Fn(&str) -> String) -> Result<(), CheckpointError> {
+    /// Applies what the table says about a key that is not there, or is `null`.
+    pub(super) fn complete(
+        &mut self,
+        key: &Key,
+        null: bool,
+        path: &dyn Fn(&str) -> String,
+    ) -> Result<(), CheckpointError> {
         if self.found.contains_key(&key.field) {
             return Ok(());
         }
@@ -50,8 +55,12 @@ impl Values {
                 self.absent.insert(key.field, path(key.names[0]));
                 Ok(())
             }
+            Absent::MeansOrOff(..) if null => {
+                self.absent.insert(key.field, path(key.names[0]));
+                Ok(())
+            }
             Absent::Unless(other) if self.found.contains_key(&other) => Ok(()),
-            Absent::Means(value, source) => {
+            Absent::Means(value, source) | Absent::MeansOrOff(value, source) => {
                 let name = format!("{} (absent: {source})", path(key.names[0]));
                 self.set(key.field, name, value.value())
             }
@@ -97,9 +106,12 @@ impl Values {
         whole(value).map(Some).ok_or_else(|| self.wrong(field, "a whole number from 0 to 2^28"))
     }
 
-    /// A size of at least 1, `None` where the field is off or 0.
+    /// A size of at least 1; `None` where the field is off. 0 is no other word for off: the reference takes it as it is.
     pub(crate) fn size_or_off(&self, field: Field) -> Result<Option<usize>, CheckpointError> {
-        Ok(self.count(field)?.filter(|n| *n > 0))
+        match self.count(field)? {
+            Some(0) => Err(self.wrong(field, "a whole number from 1 to 2^28, or null")),
+            size => Ok(size),
+        }
     }
 
     /// A size of at least 1.

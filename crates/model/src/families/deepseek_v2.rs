@@ -15,6 +15,7 @@ pub(super) const FAMILY: Family = Family {
         names::ROPE,
         names::LATENT,
         names::DEEPSEEK_MOE,
+        names::GROUPS,
         &[
             need(&["rms_norm_eps"], Field::NormEps),
             or(&["tie_word_embeddings"], Field::Tied, Lit::Bool(false), "DeepseekV2Config"),

@@ -23,6 +23,9 @@ pub(super) const FAMILY: Family = Family {
             need(&["rms_norm_eps"], Field::NormEps),
             or(&["tie_word_embeddings"], Field::Tied, Lit::Bool(false), "DeepseekV3Config"),
             need(&["norm_topk_prob"], Field::NormTopk),
+            // Where they are missing the reference takes 8 groups and keeps 4.
+            need(&["n_group"], Field::Groups),
+            need(&["topk_group"], Field::GroupsKept),
             may(&["num_nextn_predict_layers", "num_mtp_layers"], Field::PredictionLayers),
         ],
     ],

@@ -2,7 +2,7 @@
 
 use super::family::{Arch, Family, Flag, GroupRule, Marks, NormalRule, PLAIN, SharedRule, V3_SUM, WindowRule};
 use super::names;
-use crate::config::{Field, Lit, may, need, only, or};
+use crate::config::{Field, Lit, may, need, only, or, or_off};
 use crate::spec::{QkNorm, RouterScore};
 
 pub(super) const FAMILY: Family = Family {
@@ -17,13 +17,17 @@ pub(super) const FAMILY: Family = Family {
         names::SIZES,
         names::ROPE,
         names::DEEPSEEK_MOE,
+        names::GROUPS,
         &[
             need(&["rms_norm_eps"], Field::NormEps),
             or(&["tie_word_embeddings"], Field::Tied, Lit::Bool(false), "Dots1Config"),
             need(&["num_key_value_heads"], Field::KvHeads),
             may(&["head_dim"], Field::HeadDim),
             or(&["attention_bias"], Field::AttentionBias, Lit::Bool(false), "Dots1Config"),
-            may(&["sliding_window"], Field::Window),
+            // Without `layer_types` the layers from `max_window_layers` on have the window, whatever
+            // `use_sliding_window` says.
+            or_off(&["sliding_window"], Field::Window, Lit::Int(4096), "Dots1Config"),
+            or(&["max_window_layers"], Field::WindowFrom, Lit::Int(62), "Dots1Config"),
             may(&["layer_types"], Field::LayerTypes),
             need(&["norm_topk_prob"], Field::NormTopk),
         ],
@@ -36,7 +40,7 @@ pub(super) const FAMILY: Family = Family {
         only("scoring_func", &[Lit::Str("sigmoid"), Lit::Str("noaux_tc")]),
         only("topk_method", &[Lit::Str("noaux_tc")]),
     ],
-    idle: &[&["max_window_layers", "pretraining_tp"]],
+    idle: &[&["pretraining_tp"]],
     arch: Arch {
         qk_norm: (QkNorm::HeadBeforeRope, Flag::Yes),
         qkv_bias: Flag::Key,

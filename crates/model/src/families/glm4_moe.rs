@@ -26,6 +26,8 @@ pub(super) const FAMILY: Family = Family {
             need(&["use_qk_norm"], Field::QkNorm),
             or(&["partial_rotary_factor"], Field::PartialRotary, Lit::Num(0.5), "Glm4MoeConfig"),
             or(&["norm_topk_prob"], Field::NormTopk, Lit::Bool(true), "Glm4MoeConfig"),
+            or(&["n_group"], Field::Groups, Lit::Int(1), "Glm4MoeConfig"),
+            or(&["topk_group"], Field::GroupsKept, Lit::Int(1), "Glm4MoeConfig"),
             may(&["num_nextn_predict_layers", "num_mtp_layers"], Field::PredictionLayers),
         ],
     ],

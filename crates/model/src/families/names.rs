@@ -70,10 +70,10 @@ pub(super) const DEEPSEEK_MOE: &[Key] = &[
     // 0 and null alike mean none.
     may(&["n_shared_experts"], Field::SharedCount),
     need(&["routed_scaling_factor"], Field::RouterScale),
-    // 1 and null alike mean none.
-    may(&["n_group"], Field::Groups),
-    may(&["topk_group"], Field::GroupsKept),
 ];
+
+/// Groups of experts where the config may say nothing of them.
+pub(super) const GROUPS: &[Key] = &[may(&["n_group"], Field::Groups), may(&["topk_group"], Field::GroupsKept)];
 
 /// Embedding, final norm, head.
 pub(super) const GLOBALS: &[(&str, Role)] =

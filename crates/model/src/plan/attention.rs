@@ -71,6 +71,10 @@ impl Builder<'_> {
             (None, None) => match (self.arch.mixer, self.arch.window) {
                 (MixerRule::Gqa | MixerRule::Mla, WindowRule::Never | WindowRule::All) => vec![FULL; n],
                 (MixerRule::Gqa, _) if self.values.get(Field::Window).is_none() => vec![FULL; n],
+                (MixerRule::Gqa, _) if self.values.get(Field::WindowFrom).is_some() => {
+                    let first = self.values.count(Field::WindowFrom)?.unwrap_or(n);
+                    (0..n).map(|i| if i < first { FULL } else { SLIDING }).collect()
+                }
                 _ => return Err(self.values.fault(Field::LayerTypes, "this family needs it")),
             },
         };

@@ -144,8 +144,14 @@ impl Builder<'_> {
                 }
             },
         };
-        let count = values.size_or_off(Field::Groups)?.unwrap_or(1);
-        let keep = values.size_or_off(Field::GroupsKept)?.unwrap_or(count);
+        let count = match (values.size_or_off(Field::Groups)?, self.arch.groups) {
+            (None, GroupRule::ByMethod) => return Err(values.fault(Field::Groups, "its router needs groups")),
+            (count, _) => count.unwrap_or(1),
+        };
+        let keep = match values.size_or_off(Field::GroupsKept)? {
+            None if count > 1 => return Err(values.fault(Field::GroupsKept, format!("how many of {count} groups?"))),
+            keep => keep.unwrap_or(1),
+        };
         let groups_key = values.key(Field::Groups).to_owned();
         let fault = |field, text: String| Err(values.fault(field, text));
         if count > experts || !experts.is_multiple_of(count) {
