@@ -141,8 +141,7 @@ impl Engine {
         if ids.len() > session.room() {
             return Err(EngineError::ContextFull { wanted: session.len() + ids.len(), context: session.context() });
         }
-        let model =
-            Model { spec: &self.spec, trunk: &self.trunk, source: &*self.source, random_routing: self.random_routing };
+        let model = Model { spec: &self.spec, source: &*self.source, random_routing: self.random_routing };
         let (mut logits, chunks) = (Vec::new(), ids.len().div_ceil(session.chunk));
         for (i, chunk) in ids.chunks(session.chunk).enumerate() {
             let want = if want == Want::Last && i + 1 < chunks { Want::Nothing } else { want };
@@ -151,7 +150,7 @@ impl Engine {
             let mut result = Ok(());
             self.backend.run(&mut |rec| {
                 let mut pass = Pass { model: &model, rec, observer: &mut *observer, span };
-                result = pass.run(chunk, states, want, &mut logits);
+                result = pass.run(&self.trunk, chunk, states, (want, &mut logits));
             });
             session.torn = result.is_err();
             result?;

@@ -1,8 +1,8 @@
 //! The forward pass, written once from the [`ModelSpec`] against [`Recorder`] and [`ExpertSource`].
 
 use crate::backend::{
-    Buffer, ConvCall, DeltaCall, DeltaInputs, ExpertTap, ExpertsCall, GqaCall, MlaCall, MlaInputs, Qkv, Recorder, Span,
-    State,
+    Buffer, Choice, ConvCall, DeltaCall, DeltaInputs, ExpertTap, ExpertsCall, GqaCall, MlaCall, MlaInputs, Qkv,
+    Recorder, Span, State,
 };
 use crate::error::EngineError;
 use crate::experts::ExpertSource;
@@ -10,7 +10,7 @@ use crate::observer::{At, Observer};
 use crate::route::random_routes;
 use crate::weights::{
     ConvWeights, DeltaWeights, GatedMlp, GqaWeights, LayerWeights, Linear, MixerWeights, MlaQuery, MlaWeights,
-    MlpWeights, Trunk,
+    MlpWeights, Norm, RouterWeights, Trunk,
 };
 use smoe_model::spec::{DeltaNet, Gqa, LayerSpec, Mixer, Mla, Mlp, ModelSpec, MoeSpec};
 
@@ -31,10 +31,19 @@ const HEAD_TOKENS: usize = 64;
 /// What a pass works with.
 pub(crate) struct Model<'a> {
     pub(crate) spec: &'a ModelSpec,
-    pub(crate) trunk: &'a Trunk,
     pub(crate) source: &'a dyn ExpertSource,
     /// Routes at random by this seed instead of asking the routers.
     pub(crate) random_routing: Option<u64>,
+}
+
+/// A decoder layer: what it is and its weights.
+#[derive(Clone, Copy)]
+pub(crate) struct Layer<'a> {
+    pub(crate) index: usize,
+    pub(crate) spec: &'a LayerSpec,
+    pub(crate) weights: &'a LayerWeights,
+    /// The layer after it, where it is at hand.
+    pub(crate) next: Option<(&'a LayerSpec, &'a LayerWeights)>,
 }
 
 /// One pass over one chunk of tokens.
@@ -49,18 +58,21 @@ impl Pass<'_> {
     /// Takes `ids` in; appends the wanted logits to `logits`.
     pub(crate) fn run(
         &mut self,
+        trunk: &Trunk,
         ids: &[u32],
         states: &mut [State],
-        want: Want,
-        logits: &mut Vec<f32>,
+        (want, logits): (Want, &mut Vec<f32>),
     ) -> Result<(), EngineError> {
-        let Model { spec, trunk, .. } = *self.model;
+        let spec = self.model.spec;
         let mut x = self.rec.buffer(self.span.n * spec.hidden);
         self.rec.embed(&trunk.embedding, ids, spec.multipliers.embedding, &mut x);
         self.report_hidden(0, &x)?;
-        for (i, ((layer, weights), state)) in spec.layers.iter().zip(&trunk.layers).zip(states).enumerate() {
-            self.layer(i, (layer, weights), state, &mut x)?;
-            self.report_hidden(i + 1, &x)?;
+        for (index, ((spec, weights), state)) in spec.layers.iter().zip(&trunk.layers).zip(states).enumerate() {
+            let next = self.model.spec.layers.get(index + 1).zip(trunk.layers.get(index + 1));
+            let layer = Layer { index, spec, weights, next };
+            self.mix(layer, state, &mut x);
+            self.feed(layer, &mut x)?;
+            self.report_hidden(index + 1, &x)?;
         }
         let first = match want {
             Want::Nothing => return Ok(()),
@@ -68,14 +80,14 @@ impl Pass<'_> {
             Want::All => 0,
         };
         for start in (first..self.span.n).step_by(HEAD_TOKENS) {
-            self.head(&x, Span { start, n: HEAD_TOKENS.min(self.span.n - start) }, logits)?;
+            self.head(trunk, &x, Span { start, n: HEAD_TOKENS.min(self.span.n - start) }, logits)?;
         }
         Ok(())
     }
 
     /// Logits of some rows of the residual stream.
-    fn head(&mut self, x: &Buffer, rows: Span, logits: &mut Vec<f32>) -> Result<(), EngineError> {
-        let Model { spec, trunk, .. } = *self.model;
+    fn head(&mut self, trunk: &Trunk, x: &Buffer, rows: Span, logits: &mut Vec<f32>) -> Result<(), EngineError> {
+        let spec = self.model.spec;
         let mut normed = self.rec.buffer(rows.n * spec.hidden);
         self.rec.norm(&trunk.final_norm, x, rows, &mut normed);
         let mut out = self.rec.buffer(rows.n * spec.vocab);
@@ -89,34 +101,44 @@ impl Pass<'_> {
         self.rec.read(&out, &mut logits[at..])
     }
 
-    /// One decoder layer on the stream `x`.
-    pub(crate) fn layer(
-        &mut self,
-        i: usize,
-        (spec, weights): (&LayerSpec, &LayerWeights),
-        state: &mut State,
-        x: &mut Buffer,
-    ) -> Result<(), EngineError> {
-        let (hidden, residual) = (self.model.spec.hidden, self.model.spec.multipliers.residual);
-        let all = Span { start: 0, n: self.span.n };
-        let mut normed = self.rec.buffer(self.span.n * hidden);
-        self.rec.norm(&weights.mixer_norm, x, all, &mut normed);
-        let branch = match (&spec.mixer, &weights.mixer) {
+    /// The first half of a layer: `x += mixer(norm(x))`.
+    pub(crate) fn mix(&mut self, layer: Layer<'_>, state: &mut State, x: &mut Buffer) {
+        let normed = self.normed(&layer.weights.mixer_norm, x);
+        let branch = match (&layer.spec.mixer, &layer.weights.mixer) {
             (Mixer::Gqa(gqa), MixerWeights::Gqa(w)) => self.gqa(gqa, w, &normed, state),
             (Mixer::Mla(mla), MixerWeights::Mla(w)) => self.mla(mla, w, &normed, state),
             (Mixer::DeltaNet(delta), MixerWeights::Delta(w)) => self.delta(delta, w, &normed, state),
             (Mixer::ShortConv { kernel, .. }, MixerWeights::Conv(w)) => self.conv(*kernel, w, &normed, state),
             _ => unreachable!("weights are loaded by the spec"),
         };
-        self.rec.add(&branch, residual, x);
-        self.rec.norm(&weights.mlp_norm, x, all, &mut normed);
-        let branch = match (&spec.mlp, &weights.mlp) {
+        self.rec.add(&branch, self.model.spec.multipliers.residual, x);
+    }
+
+    /// The second half of a layer: `x += mlp(norm(x))`.
+    pub(crate) fn feed(&mut self, layer: Layer<'_>, x: &mut Buffer) -> Result<(), EngineError> {
+        let normed = self.normed(&layer.weights.mlp_norm, x);
+        let branch = match (&layer.spec.mlp, &layer.weights.mlp) {
             (Mlp::Dense { act, .. }, MlpWeights::Dense(mlp)) => self.mlp(mlp, *act, &normed),
-            (Mlp::Moe(moe), weights @ MlpWeights::Moe { .. }) => self.moe(i, moe, weights, &normed)?,
+            (Mlp::Moe(moe), MlpWeights::Moe { .. }) => self.moe(layer, moe, &normed)?,
             _ => unreachable!("weights are loaded by the spec"),
         };
-        self.rec.add(&branch, residual, x);
+        self.rec.add(&branch, self.model.spec.multipliers.residual, x);
         Ok(())
+    }
+
+    /// What [`Pass::feed`] reports of the experts' input and the router's choice, without running the experts.
+    pub(crate) fn look(&mut self, layer: Layer<'_>, x: &Buffer) -> Result<(), EngineError> {
+        if let (Mlp::Moe(moe), MlpWeights::Moe { router, .. }) = (&layer.spec.mlp, &layer.weights.mlp) {
+            let normed = self.normed(&layer.weights.mlp_norm, x);
+            self.choose(layer.index, moe, router, &normed)?;
+        }
+        Ok(())
+    }
+
+    fn normed(&mut self, norm: &Norm, x: &Buffer) -> Buffer {
+        let mut normed = self.rec.buffer(self.span.n * self.model.spec.hidden);
+        self.rec.norm(norm, x, Span { start: 0, n: self.span.n }, &mut normed);
+        normed
     }
 
     fn linear(&mut self, linear: &Linear, x: &Buffer) -> Buffer {
@@ -173,12 +195,12 @@ impl Pass<'_> {
         self.linear(&mlp.down, &gate)
     }
 
-    fn moe(&mut self, i: usize, moe: &MoeSpec, weights: &MlpWeights, x: &Buffer) -> Result<Buffer, EngineError> {
-        let MlpWeights::Moe { router, shared, shared_gate } = weights else { unreachable!("weights follow the spec") };
-        let (hidden, n) = (self.model.spec.hidden, self.span.n);
-        let (at, wants) = (At { layer: i, start: self.span.start }, self.observer.wants());
+    /// Routes the tokens `x` (after the norm) and reports what was asked for.
+    fn choose(&mut self, i: usize, moe: &MoeSpec, router: &RouterWeights, x: &Buffer) -> Result<Choice, EngineError> {
+        let n = self.span.n;
+        let (at, wants) = (self.at(i), self.observer.wants());
         if wants.moe_input {
-            let values = self.values(x, n * hidden)?;
+            let values = self.values(x, n * self.model.spec.hidden)?;
             self.observer.moe_input(at, &values);
         }
         let logits = self.linear(&router.logits, x);
@@ -186,13 +208,22 @@ impl Pass<'_> {
             None => self.rec.route(moe, router, &logits, n),
             Some(seed) => self.rec.choose(random_routes(moe, seed, i, self.span)),
         };
-        // Before the shared expert: what must be read is read meanwhile.
-        self.rec.expect(self.model.source, i, &choice);
-        self.guess_next(i, x);
         if wants.router {
             let routes = self.rec.read_choice(&choice)?;
             self.observer.router(at, &routes);
         }
+        Ok(choice)
+    }
+
+    fn moe(&mut self, layer: Layer<'_>, moe: &MoeSpec, x: &Buffer) -> Result<Buffer, EngineError> {
+        let MlpWeights::Moe { router, shared, shared_gate } = &layer.weights.mlp else {
+            unreachable!("weights are loaded by the spec")
+        };
+        let (i, hidden, n) = (layer.index, self.model.spec.hidden, self.span.n);
+        let choice = self.choose(i, moe, router, x)?;
+        // Before the shared expert: what must be read is read meanwhile.
+        self.rec.expect(self.model.source, i, &choice);
+        self.guess_next(layer, x);
         let shared = match shared {
             None => None,
             Some(shared) => {
@@ -204,6 +235,7 @@ impl Pass<'_> {
                 Some(y)
             }
         };
+        let (at, wants) = (self.at(i), self.observer.wants());
         let mut out = self.rec.buffer(n * hidden);
         let mut tap = Tap { at, observer: self.observer };
         let call = ExpertsCall {
@@ -222,25 +254,26 @@ impl Pass<'_> {
     }
 
     /// What the next layer's router would choose for this layer's input: a guess at what to read ahead.
-    fn guess_next(&mut self, i: usize, x: &Buffer) {
-        let Model { spec, trunk, source, .. } = *self.model;
-        if !source.wants_guesses() {
-            return;
-        }
+    fn guess_next(&mut self, layer: Layer<'_>, x: &Buffer) {
+        let source = self.model.source;
         let Some((LayerSpec { mlp: Mlp::Moe(moe), .. }, LayerWeights { mlp: MlpWeights::Moe { router, .. }, .. })) =
-            spec.layers.get(i + 1).zip(trunk.layers.get(i + 1))
+            layer.next.filter(|_| source.wants_guesses())
         else {
             return;
         };
         let logits = self.linear(&router.logits, x);
         let choice = self.rec.route(moe, router, &logits, self.span.n);
-        self.rec.guess(source, i + 1, &choice);
+        self.rec.guess(source, layer.index + 1, &choice);
+    }
+
+    fn at(&self, layer: usize) -> At {
+        At { layer, start: self.span.start }
     }
 
     fn report_hidden(&mut self, entry: usize, x: &Buffer) -> Result<(), EngineError> {
         if self.observer.wants().hidden {
             let values = self.values(x, self.span.n * self.model.spec.hidden)?;
-            self.observer.hidden(At { layer: entry, start: self.span.start }, &values);
+            self.observer.hidden(self.at(entry), &values);
         }
         Ok(())
     }

@@ -214,6 +214,25 @@ impl Trunk {
     }
 }
 
+impl LayerWeights {
+    /// Loads one layer alone.
+    ///
+    /// # Errors
+    /// As [`Trunk::load`].
+    ///
+    /// # Panics
+    /// If the spec has no such layer.
+    pub(crate) fn load(store: &dyn TensorStore, backend: &dyn Backend, i: usize) -> Result<Self, EngineError> {
+        Loader { store, backend, bytes: 0 }.layer(i, &store.spec().layers[i])
+    }
+}
+
+/// Loads the embedding alone.
+pub(crate) fn load_embedding(store: &dyn TensorStore, backend: &dyn Backend) -> Result<Matrix, EngineError> {
+    let (vocab, hidden) = (store.spec().vocab, store.spec().hidden);
+    Loader { store, backend, bytes: 0 }.matrix(Role::Embedding, vocab, hidden)
+}
+
 /// Loads roles by shape.
 struct Loader<'a> {
     store: &'a dyn TensorStore,

@@ -3,8 +3,11 @@
 mod synthetic;
 
 use smoe_engine::observer::{At, Observer, Wants};
-use smoe_engine::{Control, EngineError, GenerateParams, Recording, SamplerParams, Silent, Stop, Want, generate};
+use smoe_engine::{
+    Control, EngineError, GenerateParams, Layerwise, Recording, SamplerParams, Silent, Stop, Want, generate,
+};
 use smoe_model::spec::*;
+use smoe_model::store::TensorStore;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use synthetic::{Synthetic, gqa, model, moe, rope};
@@ -107,6 +110,45 @@ fn chunks_and_threads_do_not_change_a_bit() {
                 assert!(*want_recording == recording, "{name}: layers differ at {threads} threads, chunks of {chunk}");
             }
         }
+    }
+}
+
+/// Two texts, one layer at a time: what a calibration runs is the forward pass itself.
+#[test]
+fn one_layer_at_a_time_changes_no_bit() {
+    for (name, spec) in models() {
+        let model = Synthetic::new(ModelSpec { context: 1000, ..spec });
+        let (engine, source) = (model.engine(2), model.source());
+        let layerwise = Layerwise::new(&model, 3).expect("a sound spec");
+        for ids in [prompt(600), prompt(31)] {
+            let (mut want, mut inputs) = (Recording::default(), Capture::default());
+            for observer in [&mut want as &mut dyn Observer, &mut inputs] {
+                let mut session = engine.session();
+                session.chunk = 1000;
+                engine.forward(&mut session, &ids, observer, Want::Nothing).expect("a forward pass");
+            }
+            let (mut looked, mut fed, mut seen) = (Recording::default(), Recording::default(), Capture::default());
+            let mut x = Vec::new();
+            let keep = |part: &[f32]| {
+                x.extend_from_slice(part);
+                Ok::<_, EngineError>(())
+            };
+            layerwise.embed(&ids, keep).expect("embedded");
+            for i in 0..model.spec().layers.len() {
+                assert!(x == want.hidden[i], "{name}: what enters layer {i}");
+                let layer = layerwise.layer(i).expect("its tensors");
+                layer.mix(&mut x).expect("mixed");
+                let before = x.clone();
+                layer.look(&mut x, &mut looked).expect("looked at");
+                layer.look(&mut x, &mut seen).expect("looked at");
+                assert!(x == before, "{name}: looking changes nothing");
+                layer.feed(&mut x, &*source, &mut fed).expect("fed");
+            }
+            assert!(x == want.hidden[model.spec().layers.len()], "{name}: what leaves the last layer");
+            assert!(looked.routes == want.routes && fed.routes == want.routes, "{name}: router choices");
+            assert!(seen.inputs == inputs.inputs && seen.rows.is_empty(), "{name}: inputs of the experts");
+        }
+        assert!(layerwise.embed(&[61], |_| -> Result<(), EngineError> { Ok(()) }).is_err());
     }
 }
 

@@ -1,9 +1,9 @@
 //! [`VaultWriter`]: a vault written beside its final name, resumable, and renamed when it is whole.
 
 use crate::assembly::{Assembly, Contents, Unit};
-use crate::drive::{DriveMut, write_full};
+use crate::drive::{DriveMut, read_full, write_full};
 use crate::fault::{Fault, FaultKind, Place, VaultError};
-use crate::file::check_region;
+use crate::file::{check_region, expect_checksum};
 use crate::journal::{Entry, Journal, Opening};
 use crate::layout::Layout;
 use crate::manifest::Region;
@@ -237,6 +237,24 @@ impl VaultWriter {
         });
         form.map_err(|kind| self.error(kind.at(record.place())))?;
         self.write_unit(Unit::Expert(index), blob, note)
+    }
+
+    /// Reads back the blob of an expert that is written.
+    ///
+    /// # Errors
+    /// The drive's, or another checksum than the blob was written with.
+    ///
+    /// # Panics
+    /// If the layout has no such expert.
+    pub fn read_expert(&self, index: usize) -> Result<Vec<u8>, VaultError> {
+        let (unit, state) = (Unit::Expert(index), self.state());
+        let (region, place) = (state.assembly.region(unit), state.assembly.place(unit));
+        drop(state);
+        // The layout bounds the length: it is this writer's own.
+        let mut blob = vec![0; usize::try_from(region.length).unwrap_or(0)];
+        let read = read_full(&*self.drive, region.offset, &mut blob)
+            .and_then(|()| expect_checksum(region.checksum, checksum(&blob)));
+        read.map(|()| blob).map_err(|kind| self.error(kind.at(place)))
     }
 
     /// Writes a trunk tensor in pieces, front to back.

@@ -3,7 +3,7 @@
 use crate::error::EngineError;
 use crate::experts::{Expert, ExpertLayout, ExpertSource, Part, PinnedBytes};
 use smoe_model::spec::{ModelSpec, MoeSpec};
-use smoe_vault::{ExpertRecord, VaultFile};
+use smoe_vault::{BlobLayout, ExpertRecord, VaultFile};
 use std::sync::Arc;
 
 /// Every expert of a vault, read and checked when it is opened.
@@ -72,18 +72,58 @@ impl Layouts {
             part: "expert table",
             cause: kind.to_string(),
         })?;
-        let part = |p| Part::Coded { codec: blob.codec(p), codes: blob.codes(p), scales: blob.scales(p) };
-        let layout = ExpertLayout {
-            hidden: record.hidden as usize,
-            width: record.width as usize,
-            parts: [part(0), part(1), part(2)],
-            biases: blob.bias(0).zip(blob.bias(1)).zip(blob.bias(2)).map(|((gate, up), down)| [gate, up, down]),
-        };
+        let layout = layout_of(&blob);
         if let Some(known) = self.0.iter().find(|known| ***known == layout) {
             return Ok(known.clone());
         }
         self.0.push(Arc::new(layout));
         Ok(self.0[self.0.len() - 1].clone())
+    }
+}
+
+/// Where the parts of a blob lie.
+fn layout_of(blob: &BlobLayout) -> ExpertLayout {
+    let part = |p| Part::Coded { codec: blob.codec(p), codes: blob.codes(p), scales: blob.scales(p) };
+    let (width, hidden) = blob.shape(0);
+    ExpertLayout {
+        hidden,
+        width,
+        parts: [part(0), part(1), part(2)],
+        biases: blob.bias(0).zip(blob.bias(1)).zip(blob.bias(2)).map(|((gate, up), down)| [gate, up, down]),
+    }
+}
+
+/// The blobs of one layer, in memory before they are in a vault.
+pub struct BlobExperts {
+    layer: usize,
+    experts: Vec<Expert>,
+}
+
+impl BlobExperts {
+    /// Experts of `layer` in their order, blobs of `layout`.
+    ///
+    /// # Panics
+    /// If a blob does not have the layout's length.
+    pub fn new(layer: usize, layout: &BlobLayout, blobs: Vec<Vec<u8>>) -> Self {
+        let place = Arc::new(layout_of(layout));
+        let expert = |blob: Vec<u8>| {
+            assert_eq!(blob.len(), layout.len_bytes(), "a blob of layer {layer}");
+            let bytes: PinnedBytes = Arc::new(blob);
+            Expert { layout: place.clone(), bytes }
+        };
+        Self { layer, experts: blobs.into_iter().map(expert).collect() }
+    }
+}
+
+impl ExpertSource for BlobExperts {
+    fn fetch(&self, layer: usize, ids: &[u32]) -> Result<Vec<Expert>, EngineError> {
+        let missing = |id: u32| EngineError::Spec(format!("layer {layer} has no expert {id} here"));
+        let one = |&id: &u32| self.experts.get(id as usize).filter(|_| layer == self.layer).cloned();
+        ids.iter().map(|id| one(id).ok_or_else(|| missing(*id))).collect()
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.experts.iter().map(|e| (*e.bytes).as_ref().len() as u64).sum()
     }
 }
 
