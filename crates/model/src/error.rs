@@ -41,15 +41,42 @@ impl CheckpointError {
 
 impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.file)?;
+        write!(f, "{}: ", Safe(&self.file))?;
         if let Some(item) = &self.item {
-            write!(f, "`{item}`: ")?;
+            write!(f, "`{}`: ", Safe(item))?;
         }
-        f.write_str(&self.fault)
+        Safe(&self.fault).fmt(f)
     }
 }
 
-impl std::error::Error for CheckpointError {}
+/// Text from a file, for a terminal: what would act on it is spelt, and no more than fits on a screen.
+struct Safe<'a>(&'a str);
+
+/// Characters of a message's part that are shown.
+const SHOWN: usize = 1500;
+
+impl fmt::Display for Safe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Controls, and the marks that turn the direction of writing or take no room.
+        let acts = |c: char| {
+            c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        let mut shown = 0;
+        for (at, c) in self.0.char_indices() {
+            if shown >= SHOWN {
+                return write!(f, "... and {} characters more", self.0[at..].chars().count());
+            }
+            if acts(c) {
+                write!(f, "{}", c.escape_unicode())?;
+                shown += 8;
+            } else {
+                write!(f, "{c}")?;
+                shown += 1;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// `a`, `b` and `c`, the first `limit` of them.
 pub(crate) fn list<S: AsRef<str>>(names: &[S], limit: usize) -> String {

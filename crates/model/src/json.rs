@@ -3,27 +3,37 @@
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::cell::Cell;
 use std::fmt;
+
+/// Values of a document: some thousands in released configs. One takes up to 150 B of memory and 2 B of a file.
+const MAX_VALUES: usize = 100_000;
 
 /// Parses a document; a key that occurs twice in an object is an error.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut reader)?;
+    let left = Cell::new(MAX_VALUES);
+    let value = Strict(&left).deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
-struct Strict;
+/// Carries how many more values may come.
+struct Strict<'a>(&'a Cell<usize>);
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Value, D::Error> {
+        match self.0.get().checked_sub(1) {
+            None => return Err(D::Error::custom(format!("more than {MAX_VALUES} values"))),
+            Some(left) => self.0.set(left),
+        }
         d.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +70,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = seq.next_element_seed(Strict)? {
+        while let Some(value) = seq.next_element_seed(Strict(self.0))? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -72,7 +82,7 @@ impl<'de> Visitor<'de> for Strict {
             if object.contains_key(&key) {
                 return Err(A::Error::custom(format!("key `{key}` occurs twice")));
             }
-            object.insert(key, map.next_value_seed(Strict)?);
+            object.insert(key, map.next_value_seed(Strict(self.0))?);
         }
         Ok(Value::Object(object))
     }
@@ -80,7 +90,7 @@ impl<'de> Visitor<'de> for Strict {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{MAX_VALUES, parse};
     use serde_json::json;
 
     #[test]
@@ -93,6 +103,7 @@ mod tests {
             (br#"{"a": {"b": 1, "\u0062": 2}}"#, "key `b` occurs twice"),
             (br#"{"a": 1} x"#, "trailing characters"),
             (b"", "EOF"),
+            (format!("[{}0]", "0,".repeat(MAX_VALUES)).as_bytes(), "more than 100000 values"),
         ] {
             let error = parse(text).expect_err("refused").to_string();
             assert!(error.contains(fault), "{error}");

@@ -164,7 +164,7 @@ impl<'a> Binder<'a> {
         let unused = |t: &&Located| self.shards.position(&t.entry.name).is_some_and(|at| !self.used[at]);
         let near: Vec<&str> = self.shards.starting_with(prefix).filter(unused).map(|t| &*t.entry.name).collect();
         if near.is_empty() {
-            format!("nothing else begins with {prefix}")
+            format!("nothing else begins with `{prefix}`")
         } else {
             format!("there is {}", list(&near, 6))
         }

@@ -38,9 +38,27 @@ pub(crate) fn index_name() -> &'static str {
 pub(crate) fn select(folder: &Path) -> Result<Selection, CheckpointError> {
     let present = safetensors_in(folder)?;
     let index = read_small(folder, INDEX, MAX_INDEX_BYTES)?;
+    let place = Place { name: folder.display().to_string(), has: &|name| folder.join(name).is_file() };
+    choose(&place, present, index)
+}
+
+/// A folder, on a drive or in memory.
+pub(super) struct Place<'a> {
+    /// For messages.
+    pub(super) name: String,
+    /// Whether it holds a file of this name.
+    pub(super) has: &'a dyn Fn(&str) -> bool,
+}
+
+/// Chooses among the safetensors files that are present.
+pub(super) fn choose(
+    place: &Place<'_>,
+    present: Vec<String>,
+    index: Option<Vec<u8>>,
+) -> Result<Selection, CheckpointError> {
     let shards = match &index {
-        Some(bytes) => named_by_index(folder, bytes)?,
-        None => without_index(folder, &present)?,
+        Some(bytes) => named_by_index(place, bytes)?,
+        None => without_index(place, &present)?,
     };
     let ignored: Vec<String> = present.into_iter().filter(|name| !shards.contains(name)).collect();
     if let Some(beyond) = ignored.iter().find(|name| series(name).is_some_and(|(i, n, _)| i > n || i == 0)) {
@@ -105,8 +123,8 @@ fn series(name: &str) -> Option<(usize, usize, usize)> {
     Some((number(i)?, number(n)?, n.len()))
 }
 
-fn without_index(folder: &Path, present: &[String]) -> Result<Vec<String>, CheckpointError> {
-    let fault = |fault: String| Err(CheckpointError::file(folder.display().to_string(), fault));
+fn without_index(place: &Place<'_>, present: &[String]) -> Result<Vec<String>, CheckpointError> {
+    let fault = |fault: String| Err(CheckpointError::file(&*place.name, fault));
     let mut all: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for (_, n, digits) in present.iter().filter_map(|name| series(name)) {
         *all.entry((n, digits)).or_default() += 1;
@@ -131,13 +149,13 @@ fn without_index(folder: &Path, present: &[String]) -> Result<Vec<String>, Check
                 None => Ok((1..=n).map(name).collect()),
             }
         }
-        (false, None, _) => fault(nothing(folder, present)),
+        (false, None, _) => fault(nothing(place, present)),
     }
 }
 
 /// What to say of a folder without a checkpoint.
-fn nothing(folder: &Path, present: &[String]) -> String {
-    let has = |name: &str| folder.join(name).exists();
+fn nothing(place: &Place<'_>, present: &[String]) -> String {
+    let has = place.has;
     let expected = format!("expected {SINGLE}, or {INDEX} and its shards");
     if has("pytorch_model.bin") || has("pytorch_model.bin.index.json") {
         format!("holds weights as pytorch_model.bin, which is not read; {expected}: convert it to safetensors")
@@ -148,14 +166,14 @@ fn nothing(folder: &Path, present: &[String]) -> String {
     }
 }
 
-fn named_by_index(folder: &Path, bytes: &[u8]) -> Result<Vec<String>, CheckpointError> {
+fn named_by_index(place: &Place<'_>, bytes: &[u8]) -> Result<Vec<String>, CheckpointError> {
     let mut shards: Vec<String> = Vec::new();
     let mut fault = None;
     each_in_index(bytes, |tensor, file| {
         if fault.is_some() || shards.last().is_some_and(|last| last == file) || shards.iter().any(|s| s == file) {
             return;
         }
-        match check_shard(folder, tensor, file) {
+        match check_shard(place, tensor, file) {
             Ok(()) => shards.push(file.into()),
             Err(e) => fault = Some(e),
         }
@@ -167,14 +185,14 @@ fn named_by_index(folder: &Path, bytes: &[u8]) -> Result<Vec<String>, Checkpoint
     }
 }
 
-fn check_shard(folder: &Path, tensor: &str, file: &str) -> Result<(), CheckpointError> {
+fn check_shard(place: &Place<'_>, tensor: &str, file: &str) -> Result<(), CheckpointError> {
     let plain = Path::new(file).components().all(|c| matches!(c, Component::Normal(_)));
     if !plain || !file.ends_with(SUFFIX) {
         let text =
             format!("puts tensor `{tensor}` into `{file}`; expected the name of a safetensors file in the folder");
         return Err(CheckpointError::file(INDEX, text));
     }
-    if !folder.join(file).is_file() {
+    if !(place.has)(file) {
         let text = format!(
             "missing; {INDEX} puts tensor `{tensor}` into it: the index does not match the files, download {file}"
         );

@@ -143,7 +143,7 @@ pub fn json_len(prefix: [u8; 8], file_len: u64) -> Result<u64, HeaderFault> {
 /// Bad JSON, a name that occurs twice, sizes that overflow or contradict shape and type, holes, overlaps, a short file.
 pub fn parse(json: &[u8], file_len: u64) -> Result<Vec<RawTensor>, HeaderFault> {
     let data_start = PREFIX + json.len() as u64;
-    let limit = (file_len.saturating_sub(data_start) + SLACK) / ENTRY_BYTES;
+    let limit = file_len.saturating_sub(data_start).saturating_add(SLACK) / ENTRY_BYTES;
     let mut reader = serde_json::Deserializer::from_slice(json);
     let parsed = reader.deserialize_map(Entries { limit }).and_then(|entries| reader.end().map(|()| entries));
     let entries = parsed.map_err(|e| HeaderFault::file(format!("the header is not valid: {e}; download it again")))?;
@@ -223,13 +223,15 @@ impl<'de> Visitor<'de> for Entries {
             if entries.len() as u64 >= self.limit {
                 return Err(A::Error::custom(format!("more than {} tensors in a file of this size", self.limit)));
             }
-            entries.push((name, map.next_value()?));
+            let entry = map.next_value().map_err(|e| A::Error::custom(format!("`{name}`: {e}")))?;
+            entries.push((name, entry));
         }
         Ok(entries)
     }
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object of dtype, shape and data_offsets")]
 struct RawEntry {
     dtype: FileDtype,
     shape: Shape,

@@ -1,6 +1,7 @@
 //! A checkpoint folder: everything planned from headers, weights read when they are asked for.
 
 pub mod bind;
+pub mod described;
 mod encoded;
 mod expert_layout;
 mod files;
@@ -72,24 +73,14 @@ impl Checkpoint {
             let text = "has no config.json; give a checkpoint folder as downloaded";
             CheckpointError::file(folder.display().to_string(), text)
         })?;
-        let source = crate::config::parse_config(&config)?;
-        let family = families::by_model_type(source.model_type()?)?;
         let generation = json(GENERATION)?;
-        let generation_map = generation.as_deref().map(parse_generation).transpose()?;
+        let settings = Settings::parse(&config, generation.as_deref())?;
         let selection = files::select(folder)?;
         let shards = Shards::open(folder, &selection)?;
-        families::confirm(family, &|mark| shards.tensors().iter().any(|t| t.entry.name.contains(mark)))?;
-        let plan = plan::plan(&source, family, generation_map.as_ref(), options)?;
-        let bound = bind::bind(&shards, family, &plan)?;
+        let (plan, bound) = settings.bind(&shards, options)?;
         let mut this = Self {
             folder: folder.into(),
-            report: Report {
-                used: shards.tensors().len() - bound.skipped.len(),
-                formats: bound.formats,
-                skipped: bound.skipped,
-                ignored_files: selection.ignored,
-                notes: plan.notes.clone(),
-            },
+            report: report(&shards, &plan, &bound, selection.ignored),
             shards,
             bindings: bound.bindings,
             stored: BTreeMap::new(),
@@ -261,6 +252,40 @@ impl Checkpoint {
         };
         let views = if bias { bound.biases.as_ref() } else { Some(&bound.weights) };
         Ok(views.map(|views| (&views[proj_index(at.proj)], rows, cols)))
+    }
+}
+
+/// What the small files say.
+struct Settings {
+    source: crate::config::Source,
+    family: &'static families::Family,
+    generation: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+impl Settings {
+    fn parse(config: &[u8], generation: Option<&[u8]>) -> Result<Self, CheckpointError> {
+        let source = crate::config::parse_config(config)?;
+        let family = families::by_model_type(source.model_type()?)?;
+        let generation = generation.map(parse_generation).transpose()?;
+        Ok(Self { source, family, generation })
+    }
+
+    /// Plans the model and binds the tensors, which must be those of the family.
+    fn bind(&self, shards: &Shards, options: &OpenOptions) -> Result<(ConfigPlan, bind::Bound), CheckpointError> {
+        families::confirm(self.family, &|mark| shards.tensors().iter().any(|t| t.entry.name.contains(mark)))?;
+        let plan = plan::plan(&self.source, self.family, self.generation.as_ref(), options)?;
+        let bound = bind::bind(shards, self.family, &plan)?;
+        Ok((plan, bound))
+    }
+}
+
+fn report(shards: &Shards, plan: &ConfigPlan, bound: &bind::Bound, ignored_files: Vec<String>) -> Report {
+    Report {
+        used: shards.tensors().len() - bound.skipped.len(),
+        formats: bound.formats.clone(),
+        skipped: bound.skipped.clone(),
+        ignored_files,
+        notes: plan.notes.clone(),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::{CheckpointError, list};
 use crate::positional::read_exact_at as read_at;
 use crate::store::StoreError;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 /// One file of the checkpoint.
@@ -38,21 +39,34 @@ pub(crate) struct Shards {
 impl Shards {
     /// Opens the chosen files and reads their headers, nothing else.
     pub(crate) fn open(folder: &Path, selection: &Selection) -> Result<Self, CheckpointError> {
-        let (mut shards, mut tensors) = (Vec::new(), Vec::new());
+        let (mut shards, mut headers) = (Vec::new(), Vec::new());
         for name in &selection.shards {
             let (shard, entries) = open_shard(folder, name)?;
-            let shard_index = shards.len();
-            tensors.extend(entries.into_iter().map(|entry| Located { entry, shard: shard_index }));
+            headers.push((name.clone(), entries));
             shards.push(shard);
         }
+        let mut this = Self::of_headers(headers, selection.index.as_deref())?;
+        this.shards = shards;
+        Ok(this)
+    }
+
+    /// The tensors of these files, each once, and those of the index if there is one.
+    pub(super) fn of_headers(
+        headers: Vec<(String, Vec<RawTensor>)>,
+        index: Option<&[u8]>,
+    ) -> Result<Self, CheckpointError> {
+        let (mut names, mut tensors) = (Vec::new(), Vec::new());
+        for (shard, (name, entries)) in headers.into_iter().enumerate() {
+            tensors.extend(entries.into_iter().map(|entry| Located { entry, shard }));
+            names.push(name);
+        }
         tensors.sort_unstable_by(|a, b| (&a.entry.name, a.shard).cmp(&(&b.entry.name, b.shard)));
-        let names = shards.iter().map(|shard: &Shard| shard.name.clone()).collect();
-        let this = Self { shards, names, tensors };
+        let this = Self { shards: Vec::new(), names, tensors };
         if let Some(pair) = this.tensors.windows(2).find(|pair| pair[0].entry.name == pair[1].entry.name) {
             let text = format!("also in {}; one of the files does not belong here", this.file_of(&pair[0]));
             return Err(CheckpointError::item(this.file_of(&pair[1]), &*pair[1].entry.name, text));
         }
-        if let Some(index) = &selection.index {
+        if let Some(index) = index {
             this.compare(index)?;
         }
         Ok(this)
@@ -150,11 +164,22 @@ impl Shards {
 }
 
 fn open_shard(folder: &Path, name: &str) -> Result<(Shard, Vec<RawTensor>), CheckpointError> {
-    let io = |e: std::io::Error| CheckpointError::file(name, format!("cannot be read: {e}"));
+    let io = |e: io::Error| CheckpointError::file(name, format!("cannot be read: {e}"));
     let file = File::open(folder.join(name)).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
+    let entries = entries(name, len, &|offset, out| read_at(&file, offset, out))?;
+    Ok((Shard { name: name.into(), len, file }, entries))
+}
+
+/// The tensors that a file of `len` bytes describes; `read` fills a buffer from an offset of the file on.
+pub(super) fn entries(
+    name: &str,
+    len: u64,
+    read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
+) -> Result<Vec<RawTensor>, CheckpointError> {
+    let io = |e: io::Error| CheckpointError::file(name, format!("cannot be read: {e}"));
     let mut start = vec![0; usize::try_from(len.min(1024)).unwrap_or(0)];
-    read_at(&file, 0, &mut start).map_err(io)?;
+    read(0, &mut start).map_err(io)?;
     if let Some(text) = (len <= 1024).then(|| files::pointer(&start)).flatten() {
         return Err(CheckpointError::file(name, text));
     }
@@ -170,7 +195,6 @@ fn open_shard(folder: &Path, name: &str) -> Result<(Shard, Vec<RawTensor>), Chec
     };
     let json_len = header::json_len(*prefix, len).map_err(fault)?;
     let mut json = vec![0; usize::try_from(json_len).map_err(|_| CheckpointError::file(name, "too large"))?];
-    read_at(&file, PREFIX, &mut json).map_err(io)?;
-    let entries = header::parse(&json, len).map_err(fault)?;
-    Ok((Shard { name: name.into(), len, file }, entries))
+    read(PREFIX, &mut json).map_err(io)?;
+    header::parse(&json, len).map_err(fault)
 }
