@@ -14,7 +14,11 @@ pub(crate) fn watched<T, E>(what: &'static str, job: impl FnOnce(&Control<'_>) -
             bar.set(step.done, step.total);
         }
     };
-    let result = job(&Control { progress: &progress, cancel: &cancel });
+    let say = |line: &str| match bar.lock() {
+        Ok(bar) => bar.note(line),
+        Err(_) => eprintln!("{line}"),
+    };
+    let result = job(&Control { progress: &progress, say: &say, cancel: &cancel });
     if let Ok(bar) = bar.into_inner() {
         bar.finish();
     }

@@ -91,6 +91,12 @@ pub struct LoadedLayer<'a> {
 }
 
 impl LoadedLayer<'_> {
+    /// Which it is.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     /// What it is.
     #[must_use]
     pub fn spec(&self) -> &LayerSpec {

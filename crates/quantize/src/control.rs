@@ -19,6 +19,8 @@ pub struct Progress {
 pub struct Control<'a> {
     /// Called often, from any thread; must be quick.
     pub progress: &'a (dyn Fn(Progress) + Sync),
+    /// What the user should read before or during the work, a line each.
+    pub say: &'a (dyn Fn(&str) + Sync),
     /// Set by the caller to stop the job.
     pub cancel: &'a AtomicBool,
 }
@@ -30,7 +32,7 @@ impl Control<'static> {
     /// Reports to nobody and is never cancelled.
     #[must_use]
     pub fn silent() -> Self {
-        Self { progress: &|_| {}, cancel: &NEVER }
+        Self { progress: &|_| {}, say: &|_| {}, cancel: &NEVER }
     }
 }
 

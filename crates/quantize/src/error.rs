@@ -1,5 +1,6 @@
 //! What can go wrong, as values.
 
+use crate::calibrate::CalibrateError;
 use std::path::{Path, PathBuf};
 
 /// A job that was refused, failed or was stopped.
@@ -41,6 +42,12 @@ pub enum QuantizeError {
     /// A tokenizer or chat template was refused.
     #[error(transparent)]
     Text(#[from] smoe_model::text::TextError),
+    /// The model could not be computed.
+    #[error(transparent)]
+    Engine(#[from] smoe_engine::EngineError),
+    /// A calibration that failed; nothing is left under the final name.
+    #[error(transparent)]
+    Calibrate(CalibrateError),
     /// A weight that no codec can store, with its file, tensor and row.
     #[error("{0}")]
     BadWeight(String),
@@ -52,7 +59,26 @@ pub enum QuantizeError {
     Cancelled,
 }
 
+impl From<CalibrateError> for QuantizeError {
+    fn from(error: CalibrateError) -> Self {
+        match error {
+            // What a source of ours failed with is our own error again: a cancelled job stays one.
+            CalibrateError::Source { layer, source } => match source.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(source) => Self::Calibrate(CalibrateError::Source { layer, source }),
+            },
+            other => Self::Calibrate(other),
+        }
+    }
+}
+
 impl QuantizeError {
+    /// Whether it is an answer (the calibration did nothing, or not what it should) and no fault of what was given.
+    #[must_use]
+    pub fn is_negative_result(&self) -> bool {
+        matches!(self, Self::Calibrate(error) if !matches!(error, CalibrateError::Options(_)))
+    }
+
     /// For `map_err` on I/O.
     pub(crate) fn io(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { path: path.to_owned(), what, source }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+pub mod capture;
 mod control;
 pub mod convert;
 mod disk;
@@ -17,6 +18,9 @@ pub mod sections;
 pub mod shards;
 pub mod smoe_v2;
 pub mod synth;
+
+#[cfg(test)]
+mod tests;
 
 pub use control::{Control, Progress};
 pub use error::{QuantizeError, Result};

@@ -8,8 +8,10 @@ use crate::model;
 use crate::ui::{Ui, bytes, count};
 use anyhow::Context;
 use clap::Args;
+use smoe_gate::Windows;
 use smoe_quantize::QuantizeError;
-use smoe_quantize::convert::{Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize};
+use smoe_quantize::capture::{CalibrationText, TextKind, WINDOW};
+use smoe_quantize::convert::{Calibration, Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize};
 use std::path::PathBuf;
 
 /// Turn a checkpoint into a vault.
@@ -20,6 +22,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   smoe quantize Qwen3-30B-A3B -o q3.vault --codec q4
+  smoe quantize Qwen3-30B-A3B -o q3-small.vault --codec q2 --calibrate novels.jsonl
   smoe quantize Qwen3-30B-A3B -o q3-small.vault --codec q2 --trunk q8 --resume")]
 pub(crate) struct Quantize {
     /// A checkpoint folder as downloaded: config.json, *.safetensors, tokenizer.json.
@@ -33,7 +36,7 @@ pub(crate) struct Quantize {
     /// How the trunk (all but the experts) is stored: as it came, or its matrices in q8.
     #[arg(long, default_value = "bf16", value_parser = ["bf16", "q8"])]
     trunk: String,
-    /// Quantise with this text as calibration (not in this version: refused).
+    /// Calibrate on this text: plain text, .jsonl (`text` field), a folder of texts, or token windows (.safetensors).
     #[arg(long, value_name = "TEXT")]
     calibrate: Option<PathBuf>,
     /// Tokens of the calibration text to use.
@@ -64,11 +67,6 @@ pub(crate) struct Quantize {
 
 impl Quantize {
     pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
-        if self.calibrate.is_some() {
-            // Never silently uncalibrated: what cannot be done is not done in part.
-            return Err(anyhow::anyhow!("--calibrate: this version does not calibrate"))
-                .hint("without it the experts are rounded to nearest, and the vault says so");
-        }
         let mut options = QuantizeOptions::new(codec(&self.codec)?);
         options.trunk = TrunkStorage::from_name(&self.trunk).context("--trunk")?;
         options.presence = Presence { force: self.force, resume: self.resume };
@@ -77,16 +75,40 @@ impl Quantize {
         options.seed = self.seed;
         options.source.clone_from(&self.source);
         options.ignore_config.clone_from(&self.ignore_config);
+        options.calibration = self.calibration()?;
         let report = watched("quantising", |control| quantize(&self.checkpoint, &self.output, &options, control));
         let report = match report {
             Err(error @ QuantizeError::Cancelled) => {
                 return Err(error).hint("the same command with --resume goes on where it stopped");
+            }
+            Err(error) if error.is_negative_result() => {
+                // The answer to what was asked for is no; nothing was left under the final name.
+                ui.note(format_args!("FAILED: {error}"));
+                ui.object(&serde_json::json!({ "error": error.to_string() }))?;
+                return Ok(Outcome::Negative);
             }
             other => other.with_context(|| model::name(&self.checkpoint))?,
         };
         say(&report, ui)?;
         ui.object(&serde_json::to_value(&report)?)?;
         Ok(Outcome::Done)
+    }
+}
+
+impl Quantize {
+    /// The calibration that was asked for, its text read.
+    fn calibration(&self) -> anyhow::Result<Option<Calibration>> {
+        let Some(path) = &self.calibrate else { return Ok(None) };
+        let windows = path.extension().is_some_and(|extension| extension == "safetensors");
+        let text = if windows { None } else { model::text(&self.checkpoint)? };
+        let rows = Windows::read(path, text.as_ref(), WINDOW).with_context(|| model::name(path))?;
+        rows.notes().iter().for_each(|note| eprintln!("note: {}: {note}", path.display()));
+        let text = CalibrationText {
+            name: path.file_name().map_or_else(|| "text".into(), |name| name.to_string_lossy().into_owned()),
+            kind: if windows { TextKind::Windows } else { TextKind::Documents },
+            rows: (0..rows.rows()).map(|row| rows.row(row).to_vec()).collect(),
+        };
+        Ok(Some(Calibration { tokens: self.tokens, ..Calibration::new(text) }))
     }
 }
 

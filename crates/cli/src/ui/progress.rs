@@ -52,6 +52,14 @@ impl Progress {
         }
     }
 
+    /// A line above the bar.
+    pub(crate) fn note(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
     /// Takes the bar away; in a log, says how long it took.
     pub(crate) fn finish(self) {
         if let Some(bar) = &self.bar {

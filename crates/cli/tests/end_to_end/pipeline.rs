@@ -90,11 +90,34 @@ fn a_plan_from_a_config_alone_says_so() {
 }
 
 #[test]
-fn uncalibrated_is_never_silent() {
+fn a_calibrated_conversion_says_what_it_did() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let (vault, words) = (scratch.path().join("x.vault"), root().join("demo/eval.jsonl"));
-    smoe(&["quantize", text(&demo()), "-o", text(&vault), "--calibrate", text(&words)]).expect(2);
-    assert_eq!(names(scratch.path()), [""; 0]);
+    let source = demo();
+    let quantize = ["quantize", text(&source), "-o", text(&vault), "--codec", "q2", "--calibrate"];
+    let ran = smoe(&[&quantize[..], &[text(&words), "--tokens", "4096", "--json"]].concat()).expect(0);
+    let made = ran.json();
+    assert_eq!((&made["calibrated_tensors"], &made["rtn_tensors"]), (&192.into(), &0.into()), "{made}");
+    assert_eq!(made["calibration"]["plan"]["tokens"], 4096, "{made}");
+    assert!(ran.stderr.contains("times the rank bound of"), "{}", ran.stderr);
+    let experts = &smoe(&["inspect", text(&vault), "--json"]).expect(0).json()["provenance"]["experts"];
+    assert_eq!((&experts["method"], &experts["calibrated_tensors"]), (&"calibrated".into(), &192.into()));
+}
+
+#[test]
+fn unusable_calibration_text_is_an_error_and_leaves_nothing() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let vault = scratch.path().join("x.vault");
+    let words = tempfile::tempdir().expect("a scratch folder");
+    let (empty, short) = (words.path().join("empty.txt"), words.path().join("short.txt"));
+    fs::write(&empty, "").expect("scratch is writable");
+    fs::write(&short, "A few words.").expect("scratch is writable");
+    let missing = words.path().join("none.txt");
+    for (file, said) in [(&empty, "empty"), (&short, "window of 512 tokens"), (&missing, "none.txt")] {
+        let ran = smoe(&["quantize", text(&demo()), "-o", text(&vault), "--calibrate", text(file)]).expect(2);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        assert_eq!(names(scratch.path()), [""; 0]);
+    }
 }
 
 #[test]

@@ -25,6 +25,23 @@ pub enum CalibrateError {
         /// As given.
         found: usize,
     },
+    /// The engine did not report what it was asked for.
+    #[error(
+        "layer {layer}, text {text}: expected {expected} {what}, found {found}; the capture is broken, nothing was \
+         calibrated on it"
+    )]
+    Capture {
+        /// The layer.
+        layer: usize,
+        /// Index of the calibration text.
+        text: usize,
+        /// What is counted.
+        what: &'static str,
+        /// As the text and the model say.
+        expected: usize,
+        /// As reported.
+        found: usize,
+    },
     /// A NaN or an infinity in what the experts see.
     #[error(
         "layer {layer}, token {token}: {what} is not finite; calibrate on other text, or check the checkpoint with \

@@ -13,6 +13,7 @@ use super::solve::Encoded;
 use super::statistic::{check_inputs_differ, check_moments};
 use rayon::prelude::*;
 use smoe_codec::Codec;
+use smoe_engine::Routes;
 use smoe_kernels::Isa;
 use smoe_model::spec::Activation;
 use std::borrow::Cow;
@@ -116,6 +117,11 @@ pub struct Options {
 
 /// A hand in the works, for tests of the guards: it sees statistics and results before they are judged.
 pub trait Tamper: Sync {
+    /// What was seen of one text on its way into the experts of a layer: their inputs, and the router's choice.
+    fn captured(&self, layer: usize, stream: Stream, text: usize, (inputs, routes): (&mut Vec<f32>, &mut Routes)) {
+        let _ = (layer, stream, text, inputs, routes);
+    }
+
     /// An expert's own sums for a projection ([`Projection::Gate`] stands for gate and up), held-out tokens apart.
     fn moments(&self, at: TensorAt, seen: &mut Moments, held: &mut Moments) {
         let _ = (at, seen, held);

@@ -2,12 +2,12 @@
 
 use super::error::CalibrateError;
 use super::recipe::Arm;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// One of an expert's matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Projection {
     /// `[width, hidden]`, through the activation.
@@ -40,7 +40,7 @@ impl Projection {
 }
 
 /// Names an expert matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TensorAt {
     /// Decoder layer.
     pub layer: usize,
@@ -57,7 +57,7 @@ impl fmt::Display for TensorAt {
 }
 
 /// Why a matrix was rounded to nearest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exempt {
     /// The arm does not calibrate this projection.
@@ -84,7 +84,7 @@ impl Exempt {
 }
 
 /// Output error on the last sixteenth of the windows, of codes that were chosen on the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeldOut {
     /// `tr((W - Q) A (W - Q)^T)` of the calibrated codes.
     pub error: f64,
@@ -95,7 +95,7 @@ pub struct HeldOut {
 }
 
 /// What the solver did with a matrix.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// `tr((W* - Q) A (W* - Q)^T)`, A damped.
     pub objective: f64,
@@ -124,7 +124,7 @@ pub struct Facts {
 }
 
 /// How a matrix was made.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "made")]
 pub enum Outcome {
     /// Calibrated.
@@ -142,7 +142,7 @@ pub enum Outcome {
 }
 
 /// The record of a matrix in the vault.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TensorReport {
     /// Which.
     #[serde(flatten)]
@@ -161,7 +161,7 @@ pub struct TensorReport {
 }
 
 /// Totals of a calibration that passed [`check_reports`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Calibrated matrices.
     pub calibrated: usize,

@@ -101,7 +101,7 @@ fn cut<'a>(job: &Job, blob: &'a mut [u8], pieces: &mut Vec<Piece<'a>>) {
 }
 
 /// Writes the biases of an expert that has some, as f32.
-fn biases(checkpoint: &Checkpoint, job: &Job, blob: &mut [u8]) -> Result<()> {
+pub(crate) fn biases(checkpoint: &Checkpoint, job: &Job, blob: &mut [u8]) -> Result<()> {
     for (i, proj) in [Proj::Gate, Proj::Up, Proj::Down].into_iter().enumerate() {
         let Some(range) = job.layout.bias(i) else { continue };
         let at = ExpertMatrix { layer: job.layer, expert: job.expert, proj };

@@ -1,13 +1,18 @@
 //! The conversion of a checkpoint: planned and refused first, then streamed part by part into a vault.
 
+mod calibration;
 mod experts;
 mod hashes;
+mod layers;
 mod prepare;
+mod provenance;
 mod report;
 mod trunk;
 
+use crate::calibrate::{Tamper, TensorReport, Untouched};
 use crate::control::{Control, Progress};
 use crate::error::{QuantizeError, Result};
+use layers::Walk;
 use prepare::Prepared;
 use serde_json::Value;
 use smoe_codec::Codec;
@@ -17,8 +22,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+pub use calibration::{Calibration, HIDDEN_BYTES};
 pub(crate) use prepare::add_experts;
-pub use report::QuantizeReport;
+pub use report::{CalibrationReport, QuantizeReport, Spread};
 
 /// How the trunk is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +80,8 @@ pub struct QuantizeOptions {
     pub source: Option<String>,
     /// Config keys to pass over.
     pub ignore_config: Vec<String>,
+    /// How the experts are calibrated; `None` for rounding to nearest.
+    pub calibration: Option<Calibration>,
 }
 
 impl QuantizeOptions {
@@ -89,6 +97,7 @@ impl QuantizeOptions {
             seed: 0,
             source: None,
             ignore_config: Vec::new(),
+            calibration: None,
         }
     }
 }
@@ -103,6 +112,16 @@ pub fn quantize(
     vault: &Path,
     options: &QuantizeOptions,
     control: &Control<'_>,
+) -> Result<QuantizeReport> {
+    quantize_under(checkpoint, vault, options, (control, &Untouched))
+}
+
+/// [`quantize`] with a hand in the works, for tests of the guards.
+pub(crate) fn quantize_under(
+    checkpoint: &Path,
+    vault: &Path,
+    options: &QuantizeOptions,
+    (control, tamper): (&Control<'_>, &dyn Tamper),
 ) -> Result<QuantizeReport> {
     let started = Instant::now();
     let pool = rayon::ThreadPoolBuilder::new()
@@ -123,7 +142,16 @@ pub fn quantize(
         fingerprint: prepared.fingerprint(options)?,
     };
     let writer = VaultWriter::create(vault, prepared.layout.clone(), how)?;
-    let run = Run { prepared: &prepared, writer: &writer, control, done: AtomicU64::new(0), total: prepared.bytes() };
+    prepared.say(control);
+    let run = Run {
+        prepared: &prepared,
+        writer: &writer,
+        control,
+        tamper,
+        folder: &crate::disk::parent(vault),
+        done: AtomicU64::new(0),
+        total: prepared.bytes(),
+    };
     let (written, files) = std::thread::scope(|scope| {
         let files = scope.spawn(|| hashes::files(&prepared.checkpoint, control));
         let written = pool.install(|| run.all());
@@ -133,12 +161,14 @@ pub fn quantize(
     report.resumed = written.as_ref().is_ok_and(|&kept| kept > 0);
     match written.and(files) {
         Ok(files) => {
-            let finished = writer.finish(contents(&prepared, options, &files)?)?;
+            let reports = prepared.reports(&writer)?;
+            let finished = writer.finish(contents(&prepared, options, (&files, &reports))?)?;
             report.bytes = finished.len_bytes;
+            prepared.count(&reports, &mut report);
         }
         Err(error) => {
-            // No resume can pass a damaged weight.
-            if matches!(error, QuantizeError::BadWeight(_)) {
+            // No resume can pass a damaged weight, nor a calibration that fails: it would fail again.
+            if matches!(error, QuantizeError::BadWeight(_) | QuantizeError::Calibrate(_)) {
                 writer.discard();
             }
             return Err(error);
@@ -158,7 +188,7 @@ pub(crate) fn vault_bytes(checkpoint: &Path, options: &QuantizeOptions) -> Resul
         assembly.accept(unit, 0);
     }
     let files = hashes::placeholders(&prepared.checkpoint);
-    let steps = assembly.close(contents(&prepared, options, &files)?);
+    let steps = assembly.close(contents(&prepared, options, (&files, &[]))?);
     let steps = steps.map_err(|e| QuantizeError::Refused(e.to_string()))?;
     let length = steps.iter().find_map(|step| match step {
         WriteStep::SetLen(length) => Some(*length),
@@ -177,12 +207,16 @@ fn refuse_target(vault: &Path, options: &QuantizeOptions) -> Result<()> {
 }
 
 /// What the manifest says beside places and checksums.
-fn contents(prepared: &Prepared, options: &QuantizeOptions, files: &[Value]) -> Result<Contents> {
+fn contents(
+    prepared: &Prepared,
+    options: &QuantizeOptions,
+    (files, reports): (&[Value], &[TensorReport]),
+) -> Result<Contents> {
     let value = |what: serde_json::Result<Value>| what.map_err(|e| QuantizeError::Refused(format!("manifest: {e}")));
     Ok(Contents {
         spec: value(serde_json::to_value(prepared.checkpoint.spec()))?,
         bindings: value(serde_json::to_value(prepared.checkpoint.bindings()))?,
-        provenance: prepared.provenance(options, files),
+        provenance: prepared.provenance(options, files, reports),
         verdict: None,
     })
 }
@@ -192,6 +226,9 @@ struct Run<'a> {
     prepared: &'a Prepared,
     writer: &'a VaultWriter,
     control: &'a Control<'a>,
+    tamper: &'a dyn Tamper,
+    /// The vault's folder.
+    folder: &'a Path,
     done: AtomicU64,
     total: u64,
 }
@@ -221,7 +258,11 @@ impl Run<'_> {
             })?;
             sink.finish(Value::Null)?;
         }
-        Ok(kept + self.experts()?)
+        let experts = match &self.prepared.calibrating {
+            Some(calibrating) => Walk { run: self, calibrating, tamper: self.tamper, folder: self.folder }.all()?,
+            None => self.experts()?,
+        };
+        Ok(kept + experts)
     }
 
     /// Encodes batch after batch; the one before is written meanwhile.

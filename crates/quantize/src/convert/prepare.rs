@@ -1,25 +1,32 @@
 //! Everything about a conversion that headers decide: parts, places, provenance.
 
+use super::calibration::Calibrating;
 use super::experts::Job;
-use super::report::method_notes;
+use super::provenance;
+use super::report::{CalibrationReport, method_notes};
 use super::trunk::{self, Planned};
 use super::{QuantizeOptions, QuantizeReport};
+use crate::calibrate::{Projection, TensorAt, TensorReport, check_reports};
+use crate::control::Control;
 use crate::error::{QuantizeError, Result};
 use crate::opened::vault_dtype;
 use crate::sections::{self, Sections};
 use serde_json::{Value, json};
 use smoe_codec::Codec;
+use smoe_gate::{SHINGLES_SECTION, Shingles};
 use smoe_model::counts::counts;
 use smoe_model::spec::ModelSpec;
 use smoe_model::store::TensorStore;
 use smoe_model::{Checkpoint, OpenOptions};
-use smoe_vault::{BlobLayout, ExpertShape, Layout, LayoutBuilder};
+use smoe_vault::{BlobLayout, ExpertShape, Layout, LayoutBuilder, Unit, VaultWriter};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A conversion, planned.
 pub(super) struct Prepared {
-    pub(super) checkpoint: Checkpoint,
+    pub(super) checkpoint: Arc<Checkpoint>,
+    pub(super) calibrating: Option<Calibrating>,
     pub(super) sections: Sections,
     pub(super) trunk: Vec<Planned>,
     /// By the index of the layout's experts.
@@ -35,7 +42,18 @@ pub(super) fn prepare(folder: &Path, options: &QuantizeOptions) -> Result<Prepar
     }
     let open = OpenOptions { ignore_config: options.ignore_config.clone() };
     let checkpoint = Checkpoint::open(folder, &open)?.with_bf16_trunk();
-    let (sections, mut notes) = sections::of_checkpoint(&checkpoint)?;
+    let (mut sections, mut notes) = sections::of_checkpoint(&checkpoint)?;
+    let calibrating = match &options.calibration {
+        None => None,
+        Some(how) => {
+            let threads = options.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+            let resolved =
+                Calibrating::new(checkpoint.spec(), options.codec, (how, options.seed), threads.unwrap_or(1))?;
+            let shingles = Shingles::of_rows(resolved.chosen.rows.iter().map(Vec::as_slice));
+            sections.push((SHINGLES_SECTION.to_owned(), shingles.to_bytes()));
+            Some(resolved)
+        }
+    };
     let trunk = trunk::plan(&checkpoint, options.trunk == super::TrunkStorage::Q8)?;
     let mut builder = Layout::builder();
     for (name, bytes) in &sections {
@@ -53,7 +71,8 @@ pub(super) fn prepare(folder: &Path, options: &QuantizeOptions) -> Result<Prepar
     }
     notes.extend(checkpoint.report().notes.iter().cloned());
     let source = source_name(folder, options.source.as_deref());
-    Ok(Prepared { checkpoint, sections, trunk, jobs, layout, notes, source })
+    let checkpoint = Arc::new(checkpoint);
+    Ok(Prepared { checkpoint, calibrating, sections, trunk, jobs, layout, notes, source })
 }
 
 /// Adds every expert of the model.
@@ -95,6 +114,41 @@ fn source_name(folder: &Path, given: Option<&str>) -> String {
 }
 
 impl Prepared {
+    /// What the user should read before the work begins.
+    pub(super) fn say(&self, control: &Control<'_>) {
+        if let Some(calibrating) = &self.calibrating {
+            calibrating.plan.lines(calibrating.options.arm).iter().for_each(|line| (control.say)(line));
+        }
+    }
+
+    /// How each matrix was made, judged: by this attempt and by earlier ones. Nothing without calibration.
+    pub(super) fn reports(&self, writer: &VaultWriter) -> Result<Vec<TensorReport>> {
+        let Some(calibrating) = &self.calibrating else { return Ok(Vec::new()) };
+        let mut reports: Vec<TensorReport> = Vec::with_capacity(3 * self.jobs.len());
+        let mut expected = Vec::with_capacity(3 * self.jobs.len());
+        for (i, job) in self.jobs.iter().enumerate() {
+            let note = writer.note(Unit::Expert(i)).unwrap_or_default();
+            let unreadable = |e| QuantizeError::Refused(format!("the journal's note of expert {i}: {e}"));
+            // Through text, as a journal keeps it, whether this attempt wrote it or an earlier one.
+            let of_expert: [TensorReport; 3] = serde_json::from_str(&note.to_string()).map_err(unreadable)?;
+            reports.extend(of_expert);
+            let at = |projection| TensorAt { layer: job.layer, expert: job.expert, projection };
+            expected.extend(Projection::ALL.map(at));
+        }
+        check_reports(&expected, &reports, calibrating.options.arm)?;
+        Ok(reports)
+    }
+
+    /// Adds what was calibrated to a report.
+    pub(super) fn count(&self, reports: &[TensorReport], report: &mut QuantizeReport) {
+        if let Some(calibrating) = &self.calibrating {
+            let calibrated = CalibrationReport::new(calibrating, reports);
+            report.calibrated_tensors = calibrated.calibrated as u64;
+            report.rtn_tensors = calibrated.rtn as u64;
+            report.calibration = Some(calibrated);
+        }
+    }
+
     /// Bytes of all parts.
     pub(super) fn bytes(&self) -> u64 {
         self.sections.iter().map(|(_, b)| b.len() as u64).sum::<u64>() + self.trunk_bytes() + self.expert_bytes()
@@ -141,26 +195,19 @@ impl Prepared {
             "trunk": options.trunk.name(),
             "seed": options.seed,
             "ignore_config": options.ignore_config,
+            "calibration": self.calibrating.as_ref().map(Calibrating::describe),
         })
     }
 
     /// How the vault was made: no times, paths or thread counts.
-    pub(super) fn provenance(&self, options: &QuantizeOptions, files: &[Value]) -> Value {
+    pub(super) fn provenance(&self, options: &QuantizeOptions, files: &[Value], reports: &[TensorReport]) -> Value {
         let encoded: Vec<_> = self.trunk.iter().filter(|t| t.dtype != t.from.dtype).map(|t| t.name.as_str()).collect();
         let skipped = self.skipped();
         json!({
             "smoe": env!("CARGO_PKG_VERSION"),
             "source": { "name": self.source, "files": files },
             "options": self.options(options),
-            "experts": {
-                "method": "rtn",
-                "why": "no calibration was asked for",
-                "codec": format!("smoe-{}", options.codec.name()),
-                "bits": options.codec.bits(),
-                "matrices": 3 * self.jobs.len(),
-                "calibrated_tensors": 0,
-                "rtn_tensors": 3 * self.jobs.len(),
-            },
+            "experts": provenance::experts(self, options.codec, reports),
             "trunk": { "as_published": self.trunk.len() - encoded.len(), "q8": encoded },
             "skipped": skipped,
         })
@@ -178,7 +225,9 @@ impl Prepared {
     /// The report as far as it is known before anything is written.
     pub(super) fn report(&self, vault: &Path, options: &QuantizeOptions) -> QuantizeReport {
         let mut notes = self.notes.clone();
-        notes.extend(method_notes(options.codec));
+        if self.calibrating.is_none() {
+            notes.extend(method_notes(options.codec));
+        }
         let ignored = &self.checkpoint.report().ignored_files;
         if !ignored.is_empty() {
             notes.push(format!("no part of the checkpoint, ignored: {}", ignored.join(", ")));
@@ -197,6 +246,7 @@ impl Prepared {
             peak_rss_bytes: None,
             calibrated_tensors: 0,
             rtn_tensors: 3 * self.jobs.len() as u64,
+            calibration: None,
             resumed: false,
             dry_run: options.dry_run,
             skipped: self.skipped().into_iter().map(|(rule, n)| (rule.to_owned(), n)).collect(),
