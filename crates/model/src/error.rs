@@ -49,6 +49,8 @@ impl fmt::Display for CheckpointError {
     }
 }
 
+impl std::error::Error for CheckpointError {}
+
 /// Text from a file, for a terminal: what would act on it is spelt, and no more than fits on a screen.
 struct Safe<'a>(&'a str);
 
