@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use smoe_gate::Windows;
 use smoe_quantize::QuantizeError;
+use smoe_quantize::calibrate::{Arm, Solver};
 use smoe_quantize::capture::{CalibrationText, TextKind, WINDOW};
 use smoe_quantize::convert::{Calibration, Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize};
 use std::path::PathBuf;
@@ -42,6 +43,15 @@ pub(crate) struct Quantize {
     /// Tokens of the calibration text to use.
     #[arg(long, value_name = "N", requires = "calibrate")]
     tokens: Option<usize>,
+    /// Diagnosis: calibrate these projections only; the vault is marked and no gate passes it.
+    #[arg(long, value_name = "PART", requires = "calibrate", value_parser = ["gate-up", "down"])]
+    only: Option<String>,
+    /// Diagnosis, with gptq-plain: textbook GPTQ; the vault is marked and no gate passes it.
+    #[arg(long, requires = "calibrate", default_value = "recipe", value_parser = ["recipe", "gptq-plain"])]
+    solver: String,
+    /// Round to nearest, and say so, if this model cannot be calibrated.
+    #[arg(long, requires = "calibrate")]
+    allow_rtn_fallback: bool,
     /// Seed of everything random.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -108,7 +118,14 @@ impl Quantize {
             kind: if windows { TextKind::Windows } else { TextKind::Documents },
             rows: (0..rows.rows()).map(|row| rows.row(row).to_vec()).collect(),
         };
-        Ok(Some(Calibration { tokens: self.tokens, ..Calibration::new(text) }))
+        let arm = match self.only.as_deref() {
+            None => Arm::Both,
+            Some("down") => Arm::Down,
+            Some(_) => Arm::GateUp,
+        };
+        let solver = if self.solver == "recipe" { Solver::Recipe } else { Solver::GptqPlain };
+        let allow_rtn_fallback = self.allow_rtn_fallback;
+        Ok(Some(Calibration { tokens: self.tokens, arm, solver, allow_rtn_fallback, ..Calibration::new(text) }))
     }
 }
 

@@ -117,6 +117,11 @@ pub struct Options {
 
 /// A hand in the works, for tests of the guards: it sees statistics and results before they are judged.
 pub trait Tamper: Sync {
+    /// Why the model cannot be calibrated, asked after all other reasons.
+    fn cannot(&self) -> Option<String> {
+        None
+    }
+
     /// What was seen of one text on its way into the experts of a layer: their inputs, and the router's choice.
     fn captured(&self, layer: usize, stream: Stream, text: usize, (inputs, routes): (&mut Vec<f32>, &mut Routes)) {
         let _ = (layer, stream, text, inputs, routes);

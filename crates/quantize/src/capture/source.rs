@@ -19,6 +19,8 @@ pub(crate) struct CheckpointLayer<'a> {
     /// What enters the experts on the quantised stream and, where it is needed, on the reference stream.
     pub(crate) inputs: [Option<&'a Rows>; 2],
     pub(crate) control: &'a Control<'a>,
+    /// Told of an expert when its first matrix is read.
+    pub(crate) begun: &'a (dyn Fn(usize) + Sync),
 }
 
 impl CheckpointLayer<'_> {
@@ -45,6 +47,9 @@ impl LayerSource for CheckpointLayer<'_> {
 
     fn weights(&self, expert: usize, projection: Projection) -> Result<Vec<f32>, SourceError> {
         self.control.check()?;
+        if projection == Projection::Gate {
+            (self.begun)(expert);
+        }
         let mut out = vec![0.0; self.shape.0 * self.shape.1];
         self.checkpoint.read_expert_rows(self.at(expert, projection), 0, &mut out)?;
         Ok(out)

@@ -1,12 +1,16 @@
 //! Calibration as it is asked for, and what it comes to for one checkpoint: the rows, the plan, the recipe.
 
-use crate::calibrate::{Arm, Options, Solver};
+use super::QuantizeOptions;
+use crate::calibrate::{Arm, Options, Solver, Tamper};
 use crate::capture::{CalibrationText, CapturePlan, Chosen, Given, hour_of_tokens};
-use crate::error::Result;
+use crate::error::{QuantizeError, Result};
 use serde_json::{Value, json};
 use smoe_codec::Codec;
+use smoe_engine::Layerwise;
 use smoe_kernels::Isa;
+use smoe_model::Checkpoint;
 use smoe_model::spec::ModelSpec;
+use smoe_model::store::TensorStore;
 
 /// Hidden states beyond this go to a temporary file.
 pub const HIDDEN_BYTES: u64 = 2 << 30;
@@ -22,6 +26,8 @@ pub struct Calibration {
     pub arm: Arm,
     /// How codes are chosen.
     pub solver: Solver,
+    /// Round to nearest, and say so, where the model cannot be calibrated.
+    pub allow_rtn_fallback: bool,
     /// Hidden states that stay in memory; more of them go to a temporary file beside the vault.
     pub hidden_bytes: u64,
 }
@@ -30,7 +36,14 @@ impl Calibration {
     /// The recipe on `text`, everything else as by default.
     #[must_use]
     pub fn new(text: CalibrationText) -> Self {
-        Self { text, tokens: None, arm: Arm::Both, solver: Solver::Recipe, hidden_bytes: HIDDEN_BYTES }
+        Self {
+            text,
+            tokens: None,
+            arm: Arm::Both,
+            solver: Solver::Recipe,
+            allow_rtn_fallback: false,
+            hidden_bytes: HIDDEN_BYTES,
+        }
     }
 
     /// Why a vault made so is a diagnosis and not for use; `None` where it is for use.
@@ -43,6 +56,32 @@ impl Calibration {
         };
         let why: Vec<_> = solver.into_iter().chain(arm).collect();
         (!why.is_empty()).then(|| why.join(", "))
+    }
+}
+
+/// What a conversion does for its experts.
+pub(super) enum Making {
+    /// Rounds to nearest, for this reason.
+    Rtn(String),
+    /// Calibrates.
+    Calibrated(Box<Calibrating>),
+}
+
+impl Making {
+    /// Refuses a calibration that cannot be; nothing is computed yet.
+    pub(super) fn new(checkpoint: &Checkpoint, options: &QuantizeOptions, tamper: &dyn Tamper) -> Result<Self> {
+        let Some(how) = &options.calibration else { return Ok(Self::Rtn("no calibration was asked for".into())) };
+        let engine = Layerwise::new(checkpoint, 1).err().map(|e| e.to_string());
+        if let Some(why) = engine.or_else(|| tamper.cannot()) {
+            let why = format!("{} cannot be calibrated: {why}", checkpoint.spec().family);
+            if how.allow_rtn_fallback {
+                return Ok(Self::Rtn(format!("calibration was asked for; {why}; --allow-rtn-fallback was given")));
+            }
+            return Err(QuantizeError::Refused(format!("{why}; --allow-rtn-fallback rounds to nearest instead")));
+        }
+        let threads = options.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+        let resolved = Calibrating::new(checkpoint.spec(), options.codec, (how, options.seed), threads.unwrap_or(1))?;
+        Ok(Self::Calibrated(Box::new(resolved)))
     }
 }
 

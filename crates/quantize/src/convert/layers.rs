@@ -69,7 +69,12 @@ impl Walk<'_> {
             jobs.clone().map(|i| Ok(run.writer.read_expert(i)?)).collect::<Result<Vec<_>>>()?
         } else {
             streams.look(layer, self.tamper, run.control)?;
-            let results = self.solve(layer.index(), moe, streams)?;
+            let begun = |expert: usize| {
+                if !run.writer.is_written(Unit::Expert(jobs.start + expert)) {
+                    run.advance("experts", blob_bytes);
+                }
+            };
+            let results = self.solve((layer.index(), moe), streams, &begun)?;
             let reports: Vec<_> = results.iter().flat_map(|r| r.reports.iter().cloned()).collect();
             check_reports(&expected(layer.index(), moe.experts), &reports, self.calibrating.options.arm)?;
             jobs.clone().zip(results).map(|(i, result)| self.write(i, &result)).collect::<Result<Vec<_>>>()?
@@ -84,7 +89,12 @@ impl Walk<'_> {
         start..jobs.partition_point(|job| job.layer <= layer)
     }
 
-    fn solve(&self, index: usize, moe: &MoeSpec, streams: &Streams) -> Result<Vec<ExpertResult>> {
+    fn solve(
+        &self,
+        (index, moe): (usize, &MoeSpec),
+        streams: &Streams,
+        begun: &(dyn Fn(usize) + Sync),
+    ) -> Result<Vec<ExpertResult>> {
         let checkpoint = &*self.run.prepared.checkpoint;
         let hidden = checkpoint.spec().hidden;
         let shape = Shape { experts: moe.experts, hidden, width: moe.width, act: moe.act };
@@ -101,6 +111,7 @@ impl Walk<'_> {
             shape: (moe.width, hidden),
             inputs: streams.inputs(),
             control: self.run.control,
+            begun,
         };
         Ok(calibrate_layer(&layer, &source, &self.calibrating.options, self.tamper)?)
     }
@@ -118,7 +129,7 @@ impl Walk<'_> {
             let note =
                 serde_json::to_value(&result.reports).map_err(|e| QuantizeError::Refused(format!("note: {e}")))?;
             self.run.writer.write_expert(index, &blob, note)?;
-            self.run.advance("experts", blob.len() as u64);
+            self.run.advance("written", 0);
         }
         Ok(blob)
     }

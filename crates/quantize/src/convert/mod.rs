@@ -128,7 +128,7 @@ pub(crate) fn quantize_under(
         .num_threads(options.threads.unwrap_or(0))
         .build()
         .map_err(|e| QuantizeError::Refused(format!("cannot start threads: {e}")))?;
-    let prepared = prepare::prepare(checkpoint, options)?;
+    let prepared = prepare::prepare(checkpoint, options, tamper)?;
     refuse_target(vault, options)?;
     let mut report = prepared.report(vault, options);
     if options.dry_run {
@@ -182,7 +182,7 @@ pub(crate) fn quantize_under(
 /// Exact length of the vault that a conversion with `options` would write: the writer's own places and manifest, with
 /// checksums and hashes, whose lengths are fixed, left at zero.
 pub(crate) fn vault_bytes(checkpoint: &Path, options: &QuantizeOptions) -> Result<u64> {
-    let prepared = prepare::prepare(checkpoint, options)?;
+    let prepared = prepare::prepare(checkpoint, options, &Untouched)?;
     let mut assembly = Assembly::new(prepared.layout.clone());
     while let Some(unit) = assembly.missing() {
         assembly.accept(unit, 0);
@@ -258,7 +258,7 @@ impl Run<'_> {
             })?;
             sink.finish(Value::Null)?;
         }
-        let experts = match &self.prepared.calibrating {
+        let experts = match self.prepared.calibrating() {
             Some(calibrating) => Walk { run: self, calibrating, tamper: self.tamper, folder: self.folder }.all()?,
             None => self.experts()?,
         };
@@ -308,3 +308,6 @@ impl Run<'_> {
         (self.control.progress)(Progress { phase, done, total: self.total });
     }
 }
+
+#[cfg(test)]
+mod tests_faults;

@@ -1,12 +1,12 @@
 //! Everything about a conversion that headers decide: parts, places, provenance.
 
-use super::calibration::Calibrating;
+use super::calibration::{Calibrating, Making};
 use super::experts::Job;
 use super::provenance;
 use super::report::{CalibrationReport, method_notes};
 use super::trunk::{self, Planned};
 use super::{QuantizeOptions, QuantizeReport};
-use crate::calibrate::{Projection, TensorAt, TensorReport, check_reports};
+use crate::calibrate::{Projection, Tamper, TensorAt, TensorReport, check_reports};
 use crate::control::Control;
 use crate::error::{QuantizeError, Result};
 use crate::opened::vault_dtype;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// A conversion, planned.
 pub(super) struct Prepared {
     pub(super) checkpoint: Arc<Checkpoint>,
-    pub(super) calibrating: Option<Calibrating>,
+    pub(super) making: Making,
     pub(super) sections: Sections,
     pub(super) trunk: Vec<Planned>,
     /// By the index of the layout's experts.
@@ -36,24 +36,18 @@ pub(super) struct Prepared {
     source: String,
 }
 
-pub(super) fn prepare(folder: &Path, options: &QuantizeOptions) -> Result<Prepared> {
+pub(super) fn prepare(folder: &Path, options: &QuantizeOptions, tamper: &dyn Tamper) -> Result<Prepared> {
     if options.codec == Codec::Q8 {
         return Err(QuantizeError::Refused("codec q8 is for the trunk only; expected q2 or q4".into()));
     }
     let open = OpenOptions { ignore_config: options.ignore_config.clone() };
     let checkpoint = Checkpoint::open(folder, &open)?.with_bf16_trunk();
     let (mut sections, mut notes) = sections::of_checkpoint(&checkpoint)?;
-    let calibrating = match &options.calibration {
-        None => None,
-        Some(how) => {
-            let threads = options.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-            let resolved =
-                Calibrating::new(checkpoint.spec(), options.codec, (how, options.seed), threads.unwrap_or(1))?;
-            let shingles = Shingles::of_rows(resolved.chosen.rows.iter().map(Vec::as_slice));
-            sections.push((SHINGLES_SECTION.to_owned(), shingles.to_bytes()));
-            Some(resolved)
-        }
-    };
+    let making = Making::new(&checkpoint, options, tamper)?;
+    if let Making::Calibrated(calibrating) = &making {
+        let shingles = Shingles::of_rows(calibrating.chosen.rows.iter().map(Vec::as_slice));
+        sections.push((SHINGLES_SECTION.to_owned(), shingles.to_bytes()));
+    }
     let trunk = trunk::plan(&checkpoint, options.trunk == super::TrunkStorage::Q8)?;
     let mut builder = Layout::builder();
     for (name, bytes) in &sections {
@@ -72,7 +66,7 @@ pub(super) fn prepare(folder: &Path, options: &QuantizeOptions) -> Result<Prepar
     notes.extend(checkpoint.report().notes.iter().cloned());
     let source = source_name(folder, options.source.as_deref());
     let checkpoint = Arc::new(checkpoint);
-    Ok(Prepared { checkpoint, calibrating, sections, trunk, jobs, layout, notes, source })
+    Ok(Prepared { checkpoint, making, sections, trunk, jobs, layout, notes, source })
 }
 
 /// Adds every expert of the model.
@@ -114,16 +108,24 @@ fn source_name(folder: &Path, given: Option<&str>) -> String {
 }
 
 impl Prepared {
+    /// The calibration, where there is one.
+    pub(super) fn calibrating(&self) -> Option<&Calibrating> {
+        match &self.making {
+            Making::Calibrated(calibrating) => Some(calibrating),
+            Making::Rtn(_) => None,
+        }
+    }
+
     /// What the user should read before the work begins.
     pub(super) fn say(&self, control: &Control<'_>) {
-        if let Some(calibrating) = &self.calibrating {
+        if let Some(calibrating) = self.calibrating() {
             calibrating.plan.lines(calibrating.options.arm).iter().for_each(|line| (control.say)(line));
         }
     }
 
     /// How each matrix was made, judged: by this attempt and by earlier ones. Nothing without calibration.
     pub(super) fn reports(&self, writer: &VaultWriter) -> Result<Vec<TensorReport>> {
-        let Some(calibrating) = &self.calibrating else { return Ok(Vec::new()) };
+        let Some(calibrating) = self.calibrating() else { return Ok(Vec::new()) };
         let mut reports: Vec<TensorReport> = Vec::with_capacity(3 * self.jobs.len());
         let mut expected = Vec::with_capacity(3 * self.jobs.len());
         for (i, job) in self.jobs.iter().enumerate() {
@@ -141,7 +143,7 @@ impl Prepared {
 
     /// Adds what was calibrated to a report.
     pub(super) fn count(&self, reports: &[TensorReport], report: &mut QuantizeReport) {
-        if let Some(calibrating) = &self.calibrating {
+        if let Some(calibrating) = self.calibrating() {
             let calibrated = CalibrationReport::new(calibrating, reports);
             report.calibrated_tensors = calibrated.calibrated as u64;
             report.rtn_tensors = calibrated.rtn as u64;
@@ -195,7 +197,7 @@ impl Prepared {
             "trunk": options.trunk.name(),
             "seed": options.seed,
             "ignore_config": options.ignore_config,
-            "calibration": self.calibrating.as_ref().map(Calibrating::describe),
+            "calibration": self.calibrating().map(Calibrating::describe),
         })
     }
 
@@ -225,8 +227,8 @@ impl Prepared {
     /// The report as far as it is known before anything is written.
     pub(super) fn report(&self, vault: &Path, options: &QuantizeOptions) -> QuantizeReport {
         let mut notes = self.notes.clone();
-        if self.calibrating.is_none() {
-            notes.extend(method_notes(options.codec));
+        if let Making::Rtn(why) = &self.making {
+            notes.extend(method_notes(options.codec, why));
         }
         let ignored = &self.checkpoint.report().ignored_files;
         if !ignored.is_empty() {

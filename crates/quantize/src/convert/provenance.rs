@@ -1,5 +1,6 @@
 //! What the manifest says of how the experts were made (FORMAT.md, "Provenance").
 
+use super::calibration::Making;
 use super::prepare::Prepared;
 use crate::calibrate::{Exempt, Facts, HeldOut, Outcome, TensorReport};
 use serde_json::{Map, Value, json};
@@ -14,12 +15,12 @@ pub(super) fn experts(prepared: &Prepared, codec: Codec, reports: &[TensorReport
     let calibrated = reports.iter().filter(|r| matches!(r.outcome, Outcome::Calibrated { .. })).count();
     let mut account = Map::new();
     let mut say = |key: &str, value: Value| account.insert(key.to_owned(), value);
-    match &prepared.calibrating {
-        None => {
+    match &prepared.making {
+        Making::Rtn(why) => {
             say("method", "rtn".into());
-            say("why", "no calibration was asked for".into());
+            say("why", why.as_str().into());
         }
-        Some(calibrating) => {
+        Making::Calibrated(calibrating) => {
             say("method", "calibrated".into());
             if let Some(why) = &calibrating.diagnostic {
                 say("diagnostic", why.as_str().into());

@@ -129,8 +129,8 @@ impl CalibrationReport {
 }
 
 /// Says how the experts were made, in words.
-pub(crate) fn method_notes(codec: Codec) -> Vec<String> {
-    let mut notes = vec![format!("experts were rounded to nearest at {} bits: nothing was calibrated", codec.bits())];
+pub(crate) fn method_notes(codec: Codec, why: &str) -> Vec<String> {
+    let mut notes = vec![format!("experts were rounded to nearest at {} bits: {why}", codec.bits())];
     if codec.bits() <= 3 {
         notes.push("at 3 bits and below calibration gains much: --calibrate TEXT".into());
     }
