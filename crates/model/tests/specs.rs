@@ -202,6 +202,7 @@ fn attention_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
         ),
         ("qwen3_moe", "partial_rotary_factor", json!(0.5), Refused("not known in qwen3_moe")),
         ("qwen3_moe", "head_dim", json!(15), Refused("expected an even number")),
+        ("qwen3_moe", "head_dim", Value::Null, Other), // hidden / heads; the tensors confirm it.
         ("qwen3_moe", "num_key_value_heads", json!(3), Refused("3 does not divide the 4 heads")),
         ("qwen3_moe", "use_sliding_window", json!(true), Refused("true is not supported")),
         ("qwen3_moe", "sliding_window", json!(7), Same),
@@ -244,6 +245,9 @@ fn attention_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
         ("gpt_oss", "rope_scaling", Value::Null, Refused("missing")),
         ("gpt_oss", "rope_scaling.truncate", json!(true), Other),
         ("gpt_oss", "sliding_window", json!(8), Other),
+        ("gpt_oss", "sliding_window", Value::Null, Other),
+        ("gpt_oss", "layer_types", Value::Null, Refused("missing")),
+        ("dots1", "layer_types", json!(["full_attention", "sliding_attention"]), Refused("`sliding_window`")),
         ("gpt_oss", "layer_types", json!(["full_attention", "full_attention"]), Other),
         (
             "gpt_oss",
@@ -312,6 +316,12 @@ fn general_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
             Refused("expected [128,128]"),
         ),
         ("qwen3_moe", "quantization_config", json!({"quant_method": "fp8"}), Refused("null is not supported")),
+        (
+            "deepseek_v3-fp8",
+            "quantization_config",
+            json!({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_convert": null, "new": null}),
+            Same,
+        ),
         (
             "kimi_k2-int4",
             "quantization_config.config_groups.group_0.weights.num_bits",

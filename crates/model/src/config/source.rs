@@ -74,11 +74,12 @@ impl Source {
     }
 }
 
-/// Reads an object by a table of its own, with all its keys known (quantisation, rotary scaling).
+/// Reads an object by a table of its own, with all its keys known (quantisation, rotary scaling). Unknown keys with the
+/// value null say nothing.
 pub(crate) fn read_flat(object: &Map<String, Value>, parent: &str, known: &[&str]) -> Result<(), CheckpointError> {
-    match object.keys().find(|key| !known.contains(&key.as_str())) {
+    match object.iter().find(|(key, value)| !value.is_null() && !known.contains(&key.as_str())) {
         None => Ok(()),
-        Some(key) => Err(unknown(&format!("{parent}.{key}"), "this part of a config")),
+        Some((key, _)) => Err(unknown(&format!("{parent}.{key}"), "this part of a config")),
     }
 }
 

@@ -21,7 +21,8 @@ pub(super) const FAMILY: Family = Family {
             need(&["rms_norm_eps"], Field::NormEps),
             or(&["tie_word_embeddings"], Field::Tied, Lit::Bool(false), "Glm4MoeConfig"),
             need(&["num_key_value_heads"], Field::KvHeads),
-            need(&["head_dim"], Field::HeadDim),
+            // hidden / heads where it is absent, as in the reference; every release states it.
+            may(&["head_dim"], Field::HeadDim),
             need(&["attention_bias"], Field::AttentionBias),
             need(&["use_qk_norm"], Field::QkNorm),
             or(&["partial_rotary_factor"], Field::PartialRotary, Lit::Num(0.5), "Glm4MoeConfig"),

@@ -3,7 +3,7 @@
 
 use super::family::{Arch, ExpertNames, Family, Flag, Fused, Marks, PLAIN, WindowRule};
 use super::names;
-use crate::config::{Field, Lit, may, need, or, unless};
+use crate::config::{Field, Lit, may, need, or, or_off, unless};
 use crate::role::Part;
 use crate::spec::{Activation, RouterScore};
 
@@ -24,7 +24,7 @@ pub(super) const FAMILY: Family = Family {
             need(&["num_key_value_heads"], Field::KvHeads),
             need(&["head_dim"], Field::HeadDim),
             or(&["attention_bias"], Field::AttentionBias, Lit::Bool(true), "GptOssConfig"),
-            need(&["sliding_window"], Field::Window),
+            or_off(&["sliding_window"], Field::Window, Lit::Int(128), "GptOssConfig"),
             need(&["layer_types"], Field::LayerTypes),
             need(&["num_local_experts", "num_experts"], Field::Experts),
             need(&["num_experts_per_tok"], Field::TopK),

@@ -3,7 +3,7 @@
 
 use super::family::{Arch, Family, Flag, Marks, NormalRule, PLAIN, SUM};
 use super::names;
-use crate::config::{Field, Lit, need, only, or};
+use crate::config::{Field, Lit, may, need, only, or};
 use crate::spec::QkNorm;
 
 pub(super) const FAMILY: Family = Family {
@@ -22,8 +22,8 @@ pub(super) const FAMILY: Family = Family {
             need(&["rms_norm_eps"], Field::NormEps),
             or(&["tie_word_embeddings"], Field::Tied, Lit::Bool(false), "Qwen3MoeConfig"),
             need(&["num_key_value_heads"], Field::KvHeads),
-            // The reference takes hidden / heads where it is absent, which no release means.
-            need(&["head_dim"], Field::HeadDim),
+            // hidden / heads where it is absent, as in the reference; every release states it.
+            may(&["head_dim"], Field::HeadDim),
             or(&["attention_bias", "qkv_bias"], Field::AttentionBias, Lit::Bool(false), "Qwen3MoeConfig"),
             need(&["norm_topk_prob"], Field::NormTopk),
         ],

@@ -42,7 +42,10 @@ impl Builder<'_> {
         match (kind, self.arch.mixer, self.arch.window) {
             (FULL, _, WindowRule::All) => Ok(Mixer::Gqa(gqa.clone())),
             (FULL, ..) => Ok(Mixer::Gqa(full())),
-            (SLIDING, _, WindowRule::ByLayerType) => Ok(Mixer::Gqa(gqa.clone())),
+            (SLIDING, _, WindowRule::ByLayerType) if gqa.window.is_some() => Ok(Mixer::Gqa(gqa.clone())),
+            (SLIDING, _, WindowRule::ByLayerType) => {
+                Err(self.values.fault(Field::Window, "null, and `layer_types` has a layer with a window"))
+            }
             (LINEAR, MixerRule::DeltaNet, _) | (CONV, MixerRule::ShortConv, _) => {
                 other.cloned().ok_or_else(|| self.values.fault(Field::LayerTypes, "has a mixer without sizes"))
             }

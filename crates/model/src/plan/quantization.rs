@@ -99,6 +99,7 @@ impl Config<'_> {
             "weight_block_size",
             "scale_fmt",
             "modules_to_not_convert",
+            "modules_to_convert",
             "ignored_layers",
             "dequantize",
         ])?;
