@@ -3,7 +3,8 @@
 
 use smoe_codec::Codec;
 use smoe_quantize::Control;
-use smoe_quantize::convert::{Presence, QuantizeOptions, TrunkStorage, quantize};
+use smoe_quantize::capture::{CalibrationText, TextKind};
+use smoe_quantize::convert::{Calibration, Presence, QuantizeOptions, TrunkStorage, quantize};
 use smoe_quantize::random::SplitMix64;
 use smoe_quantize::synth::{self, Overrides, SynthOptions};
 use std::fs;
@@ -13,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 const SOURCE: &str = "SMOE_TEST_SOURCE";
 const TARGET: &str = "SMOE_TEST_TARGET";
+/// Set where the child is to calibrate.
+const CALIBRATE: &str = "SMOE_TEST_CALIBRATE";
 const STEP: &str = "step";
 const PEAK: &str = "peak ";
 
@@ -23,6 +26,7 @@ fn child() {
     let options = QuantizeOptions {
         trunk: TrunkStorage::Q8,
         presence: Presence { force: false, resume: true },
+        calibration: std::env::var_os(CALIBRATE).map(|_| Calibration::new(text())),
         ..QuantizeOptions::new(Codec::Q4)
     };
     let say = |text: &str| writeln!(std::io::stderr().lock(), "{text}").expect("the parent listens");
@@ -31,9 +35,19 @@ fn child() {
     say(&format!("{PEAK}{}", report.peak_rss_bytes.unwrap_or(0)));
 }
 
-fn spawn(source: &Path, target: &Path) -> (Child, impl Iterator<Item = String> + use<>) {
+/// Forty random rows.
+fn text() -> CalibrationText {
+    let mut random = SplitMix64::new(3, 0, 0);
+    let mut row = || (0..64).map(|_| (random.next_u64() % 200) as u32).collect();
+    CalibrationText { name: "text".into(), kind: TextKind::Windows, rows: (0..40).map(|_| row()).collect() }
+}
+
+fn spawn(source: &Path, target: &Path, calibrate: bool) -> (Child, impl Iterator<Item = String> + use<>) {
     let mut command = Command::new(std::env::current_exe().expect("this test's program"));
     command.args(["--exact", "child", "--nocapture"]).env(SOURCE, source).env(TARGET, target);
+    if calibrate {
+        command.env(CALIBRATE, "1");
+    }
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a child");
     let lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
     (child, lines)
@@ -50,16 +64,27 @@ fn checkpoint(folder: &Path, shape: &str, overrides: Overrides) -> PathBuf {
 fn killed_at_ten_random_moments_it_resumes_to_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let source = checkpoint(folder.path(), "tiny", Overrides { layers: Some(6), ..Overrides::default() });
-    let whole = folder.path().join("whole");
-    let (mut child, lines) = spawn(&source, &whole);
+    resumes(folder.path(), &source, 10, false);
+}
+
+#[test]
+fn a_calibration_killed_at_random_moments_resumes_to_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path(), "tiny", Overrides::default());
+    resumes(folder.path(), &source, 8, true);
+}
+
+fn resumes(folder: &Path, source: &Path, rounds: usize, calibrate: bool) {
+    let whole = folder.join("whole");
+    let (mut child, lines) = spawn(source, &whole, calibrate);
     let steps = lines.filter(|line| line == STEP).count() as u64;
     assert!(child.wait().expect("it ends").success());
     let whole = fs::read(whole).expect("a vault");
     let mut rng = SplitMix64::new(0, 0, 0);
-    for round in 0..10 {
-        let target = folder.path().join(format!("v{round}"));
+    for round in 0..rounds {
+        let target = folder.join(format!("v{round}"));
         let moment = (rng.next_u64() % steps) as usize;
-        let (mut child, mut lines) = spawn(&source, &target);
+        let (mut child, mut lines) = spawn(source, &target, calibrate);
         let seen = lines.by_ref().filter(|line| line == STEP).nth(moment).is_some();
         child.kill().expect("killed");
         child.wait().expect("it is gone");
@@ -69,11 +94,11 @@ fn killed_at_ten_random_moments_it_resumes_to_the_same_bytes() {
             assert!(fs::read(&target).expect("a vault") == whole, "round {round}: other bytes under the final name");
             continue;
         }
-        let (mut child, lines) = spawn(&source, &target);
+        let (mut child, lines) = spawn(source, &target, calibrate);
         let last = lines.last();
         assert!(child.wait().expect("it ends").success(), "round {round}: {last:?}");
         assert!(fs::read(&target).expect("a vault") == whole, "round {round}: killed after step {moment}: other bytes");
-        assert!(!folder.path().join(format!("v{round}.partial")).exists());
+        assert!(!folder.join(format!("v{round}.partial")).exists());
     }
 }
 
@@ -83,7 +108,7 @@ fn memory_does_not_grow_with_the_checkpoint() {
     let overrides = Overrides { layers: Some(1), experts: Some(16), vocab: Some(30_000), ..Overrides::default() };
     let source = checkpoint(folder.path(), "qwen3-30b-a3b", overrides);
     let bytes = fs::metadata(source.join("model.safetensors")).expect("a file").len();
-    let (mut child, lines) = spawn(&source, &folder.path().join("v"));
+    let (mut child, lines) = spawn(&source, &folder.path().join("v"), false);
     let peak = lines.filter_map(|line| line.strip_prefix(PEAK)?.parse::<u64>().ok()).last();
     assert!(child.wait().expect("it ends").success());
     let peak = peak.expect("the child says its peak");

@@ -310,4 +310,6 @@ impl Run<'_> {
 }
 
 #[cfg(test)]
+mod tests_families;
+#[cfg(test)]
 mod tests_faults;
