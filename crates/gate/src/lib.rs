@@ -9,6 +9,7 @@ mod documents;
 mod error;
 mod eval;
 mod gate;
+mod html;
 mod model;
 mod per_token;
 mod score;
@@ -22,6 +23,7 @@ pub use gate::{
     Measures, OutputShares, ReferenceReport, Report, Subjects, SumsReport, TextReport, Verdict, WorstDocument,
     WorstTensor, gate, kld_bound,
 };
+pub use html::page;
 pub use model::{EngineModel, LogitsModel, ModelFault};
 pub use per_token::PerToken;
 pub use shingles::{SHINGLES_SECTION, Shingles};

@@ -1,6 +1,7 @@
 //! Verdicts on forged vaults of a small model: pass, fail, inconclusive, and for each check a fault that trips it.
 
 mod forge;
+mod pages;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -323,6 +324,9 @@ fn the_same_question_has_the_same_answer_whatever_the_threads() {
     assert_eq!(with(2, 0), with(2, 0));
     assert_eq!(with(2, 0), with(1, 0));
     assert_ne!(with(2, 0), with(2, 1));
+    let report = judge(&vault, None).expect("judged");
+    let program = std::fs::read(std::env::current_exe().expect("this test's program")).expect("a file");
+    assert_eq!(report.build, Some(format!("{:016x}", smoe_vault::checksum(&program))), "which build said so");
 }
 
 #[test]
@@ -353,6 +357,20 @@ fn what_cannot_be_judged_is_an_error() {
     let mut control = Control { progress: &mut |_| (), cancel: &cancelled };
     let error = gate(subjects, &windows(), &GateOptions::default(), &mut control).expect_err("stopped");
     assert!(matches!(error, GateError::Stopped | GateError::Cancelled { .. }), "{error}");
+}
+
+/// Codecs alike and a trunk in other types: the vaults weigh differently, so neither is the other's twin.
+#[test]
+fn a_baseline_with_another_trunk_is_compared_at_its_bytes() {
+    let scratch = Scratch::new();
+    let mut other = Forge::of(&golden(), Codec::Q2);
+    other.stray = true;
+    let other = other.write(scratch.path(), "other");
+    let good = claimed(Codec::Q2).edited(|_, matrix| matrix.nudge()).write(scratch.path(), "good");
+    let report = judge(&good, Some(&other)).expect("judged");
+    assert_eq!(report.given.map(|given| given.name), Some("other".to_owned()));
+    assert!(report.baseline.is_some_and(|twin| twin.model_bytes == report.candidate.model_bytes));
+    assert!(report.checks.iter().any(|check| check.name == "no_better_at_its_bytes"), "{:?}", report.checks);
 }
 
 /// Every published layout: nothing but the codec's own loss may be held against an honest vault.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   smoe gate q3.vault --reference Qwen3-30B-A3B --text eval.jsonl --record
-  smoe gate q3.vault --reference Qwen3-30B-A3B --text eval.jsonl --baseline q3-rtn.vault --json")]
+  smoe gate q3.vault --reference Qwen3-30B-A3B --text eval.jsonl --baseline q3-rtn.vault --html report.html --json")]
 pub(crate) struct Gate {
     /// The vault to judge.
     candidate: PathBuf,
@@ -41,6 +41,9 @@ pub(crate) struct Gate {
     /// Store verdict and evidence in the vault.
     #[arg(long)]
     record: bool,
+    /// Write the report as one page to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -91,6 +94,9 @@ impl Gate {
         let report = gate(subjects, &windows, &options, &mut control);
         bar.finish();
         let report = report?;
+        if let Some(path) = &self.html {
+            std::fs::write(path, smoe_gate::page(&report)).with_context(|| model::name(path))?;
+        }
         say(&report, ui)?;
         if self.record {
             smoe_vault::record_verdict(&self.candidate, report.evidence())?;

@@ -54,7 +54,7 @@ pub(crate) struct Arm {
     pub(crate) experts: Arc<dyn ExpertSource>,
     pub(crate) fetches: Arc<Fetches>,
     pub(crate) engine: Engine,
-    /// Trunk tensors of which the engine did not read a byte.
+    /// Trunk tensors that the engine did not read from end to end.
     pub(crate) unread: Vec<String>,
 }
 
@@ -69,7 +69,8 @@ impl Arm {
         let engine = Engine::new(&counted, source, options)?;
         let read = counted.read();
         let trunk = store.file().manifest().trunk.iter();
-        let unread = trunk.filter(|tensor| !read.contains_key(&tensor.name)).map(|tensor| tensor.name.clone());
+        let whole = |name: &str, length: u64| read.get(name).is_some_and(|bytes| *bytes >= length);
+        let unread = trunk.filter(|tensor| !whole(&tensor.name, tensor.length)).map(|tensor| tensor.name.clone());
         let unread = unread.collect();
         store.file().check_unread()?;
         Ok(Self { name: short_name(path), file: Arc::clone(store.file()), experts, fetches, engine, unread })

@@ -62,11 +62,15 @@ fn a_matrix_that_is_its_twin_is_named() {
 }
 
 #[test]
-fn a_tie_to_the_last_bit_is_a_failed_conversion() {
+fn a_tie_to_four_decimals_is_a_failed_conversion() {
     outcome(&scores_differ(&difference(-0.01, Some([-0.02, 0.0]))), Verdict::Pass, "differs by -0.010000");
     outcome(&scores_differ(&difference(0.0, Some([-0.02, 0.02]))), Verdict::Pass, "");
     outcome(&scores_differ(&difference(0.0, Some([0.0, 0.0]))), Verdict::Fail, "exactly the baseline's");
     outcome(&scores_differ(&difference(0.0, None)), Verdict::Fail, "exactly the baseline's");
+    // What a table of four decimals shows as +0.0000 [0.0000, 0.0000] is a tie, on whichever side of zero.
+    outcome(&scores_differ(&difference(-2e-5, Some([-4e-5, -1e-5]))), Verdict::Fail, "did next to nothing");
+    outcome(&scores_differ(&difference(-2e-5, Some([-6e-5, 1e-5]))), Verdict::Pass, "");
+    outcome(&scores_differ(&difference(f64::NAN, Some([f64::NAN; 2]))), Verdict::Fail, "exactly");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Expert matrices byte by byte: which of a candidate's equal their round-to-nearest twin, and do they decode.
 
+use std::collections::BTreeMap;
+
 use smoe_engine::ExpertSource;
 use smoe_engine::experts::{Expert, Part};
 use smoe_model::role::Proj;
+use smoe_vault::Dtype;
 
 use super::arm::Arm;
 use super::claims::{Claims, MatrixAt, PROJECTIONS};
@@ -21,10 +24,14 @@ pub(crate) struct Equality {
     pub(crate) unlike: Vec<MatrixAt>,
 }
 
-/// Whether every matrix of two vaults has one codec in both.
-pub(crate) fn same_codecs(a: &Arm, b: &Arm) -> bool {
+/// Whether two vaults store every matrix in the same codec and every trunk tensor in the same type, so that they weigh
+/// the same and differ by how the experts were made alone.
+pub(crate) fn same_storage(a: &Arm, b: &Arm) -> bool {
     let codecs = |arm: &Arm| -> Vec<_> { arm.file.experts().iter().map(|r| (r.layer, r.expert, r.codecs)).collect() };
-    codecs(a) == codecs(b)
+    let trunk = |arm: &Arm| -> BTreeMap<String, (Dtype, u64)> {
+        arm.file.manifest().trunk.iter().map(|it| (it.name.clone(), (it.dtype, it.length))).collect()
+    };
+    codecs(a) == codecs(b) && trunk(a) == trunk(b)
 }
 
 /// Compares all matrices of vaults with the same codecs.

@@ -54,7 +54,7 @@ pub struct Subjects<'a> {
     pub candidate: &'a Path,
     /// The checkpoint folder that it was made from.
     pub reference: &'a Path,
-    /// A round-to-nearest vault; where it has other codecs than the candidate, or there is none, one is made.
+    /// A round-to-nearest vault; where it stores tensors otherwise than the candidate, or there is none, one is made.
     pub baseline: Option<&'a Path>,
 }
 
@@ -162,7 +162,7 @@ fn add_baselines(
     let given = subjects.baseline.map(|path| Arm::open(path, spec, engine)).transpose()?;
     let is_twin = |arm: &Arm| {
         let rounded = Claims::of(&arm.file.manifest().provenance).making == Making::Rtn;
-        rounded && matrices::same_codecs(&arms[0], arm)
+        rounded && matrices::same_storage(&arms[0], arm)
     };
     let (twin, given) = match given {
         Some(arm) if is_twin(&arm) => (Some(arm), None),

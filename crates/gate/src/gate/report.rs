@@ -45,8 +45,10 @@ pub struct Report {
     pub documents: Vec<DocumentReport>,
     /// How intervals are made.
     pub bootstrap: BootstrapReport,
-    /// The program.
+    /// The program's version.
     pub smoe: &'static str,
+    /// Which build of it: XXH3-64 of the program's own file, as 16 hexadecimal digits.
+    pub build: Option<String>,
     /// What a reader should know.
     pub notes: Vec<String>,
 }

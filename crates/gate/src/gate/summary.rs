@@ -72,6 +72,7 @@ pub(super) fn report(
         documents: survey.map(|survey| documents(survey, places, windows)).unwrap_or_default(),
         bootstrap: BootstrapReport { seed: draws.seed, resamples: draws.resamples },
         smoe: env!("CARGO_PKG_VERSION"),
+        build: build(),
         notes: notes(windows, found),
     }
 }
@@ -161,6 +162,12 @@ fn arm_report(arm: &Arm, survey: Option<&Survey>, place: usize, draws: Draws) ->
         expert_bytes,
         measures: survey.map(|survey| measures(&survey.arms[place], draws)),
     }
+}
+
+/// A checksum of the running program. Figures of two builds are not those of one program.
+fn build() -> Option<String> {
+    let program = std::env::current_exe().and_then(std::fs::read).ok()?;
+    Some(format!("{:016x}", smoe_vault::checksum(&program)))
 }
 
 fn text(windows: &Windows, found: &Findings) -> TextReport {
