@@ -7,7 +7,16 @@ use std::sync::Mutex;
 
 /// Runs a job that counts bytes, with a bar and Ctrl-C.
 pub(crate) fn watched<T, E>(what: &'static str, job: impl FnOnce(&Control<'_>) -> Result<T, E>) -> Result<T, E> {
-    let (bar, cancel) = (Mutex::new(Progress::new(what, Unit::Bytes, 0)), interrupt::flag());
+    counted(what, Unit::Bytes, job)
+}
+
+/// Runs a job that counts something, with a bar and Ctrl-C.
+pub(crate) fn counted<T, E>(
+    what: &'static str,
+    unit: Unit,
+    job: impl FnOnce(&Control<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let (bar, cancel) = (Mutex::new(Progress::new(what, unit, 0)), interrupt::flag());
     // A step that finds the bar in use is not shown: the job must not wait for the terminal.
     let progress = |step: Step| {
         if let Ok(mut bar) = bar.try_lock() {

@@ -5,12 +5,13 @@ use crate::check::{check, rope_limit};
 use crate::cpu::Cpu;
 use crate::error::EngineError;
 use crate::experts::ExpertSource;
-use crate::forward::{Model, Pass, Want};
+use crate::forward::{Memory, Model, Pass, Want};
 use crate::memory::MemoryEstimate;
 use crate::observer::Observer;
-use crate::session::Session;
+use crate::observer::Silent;
+use crate::session::{Batch, Session};
 use crate::weights::Trunk;
-use smoe_model::spec::ModelSpec;
+use smoe_model::spec::{LayerSpec, ModelSpec};
 use smoe_model::store::TensorStore;
 
 /// How to open a model.
@@ -112,6 +113,44 @@ impl Engine {
         Session::new(states, self.context, self.options.chunk)
     }
 
+    /// Several texts that remember nothing yet, to be decoded in step.
+    pub fn batch(&self, texts: usize) -> Batch {
+        let of = |layer: &LayerSpec| (0..texts).map(|_| self.backend.state(&layer.mixer)).collect();
+        Batch { states: self.spec.layers.iter().map(of).collect(), texts, len: 0, torn: false }
+    }
+
+    /// Takes one more token of each text in and returns the logits after them, `[texts, vocab]`: bit for bit those of
+    /// [`Engine::forward`] on each text by itself, and the weights are read once for all of them.
+    ///
+    /// # Errors
+    /// As [`Engine::forward`], or another number of ids than of texts.
+    pub fn step(&self, batch: &mut Batch, ids: &[u32]) -> Result<Vec<f32>, EngineError> {
+        if ids.is_empty() || ids.len() != batch.texts {
+            return Err(EngineError::NoTokens);
+        }
+        if batch.torn {
+            return Err(EngineError::SessionTorn);
+        }
+        if let Some((position, &id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= self.spec.vocab) {
+            return Err(EngineError::TokenId { id, position, vocab: self.spec.vocab });
+        }
+        if batch.len == self.context {
+            return Err(EngineError::ContextFull { wanted: batch.len + 1, context: self.context });
+        }
+        let model = Model { spec: &self.spec, source: &*self.source, random_routing: self.random_routing };
+        let span = Span { start: batch.len, n: ids.len() };
+        let (mut logits, mut result) = (Vec::new(), Ok(()));
+        self.backend.run(&mut |rec| {
+            let mut pass = Pass { model: &model, rec, observer: &mut Silent, span };
+            let memories = batch.states.iter_mut().map(|states| Memory::Each(states));
+            result = pass.run(&self.trunk, ids, memories, (Want::All, &mut logits));
+        });
+        batch.torn = result.is_err();
+        result?;
+        batch.len += 1;
+        Ok(logits)
+    }
+
     /// What this model needs in memory with `tokens` positions in use.
     pub fn memory_estimate(&self, tokens: usize) -> MemoryEstimate {
         MemoryEstimate::new(&self.spec, self.trunk.bytes, self.source.resident_bytes(), tokens, self.options.chunk)
@@ -150,7 +189,8 @@ impl Engine {
             let mut result = Ok(());
             self.backend.run(&mut |rec| {
                 let mut pass = Pass { model: &model, rec, observer: &mut *observer, span };
-                result = pass.run(&self.trunk, chunk, states, (want, &mut logits));
+                let memories = states.iter_mut().map(Memory::One);
+                result = pass.run(&self.trunk, chunk, memories, (want, &mut logits));
             });
             session.torn = result.is_err();
             result?;

@@ -46,6 +46,14 @@ pub(crate) struct Layer<'a> {
     pub(crate) next: Option<(&'a LayerSpec, &'a LayerWeights)>,
 }
 
+/// What a layer remembers of the tokens of a pass.
+pub(crate) enum Memory<'a> {
+    /// They are one text's.
+    One(&'a mut State),
+    /// They are one token each of several texts, all at the same position.
+    Each(&'a mut [State]),
+}
+
 /// One pass over one chunk of tokens.
 pub(crate) struct Pass<'a> {
     pub(crate) model: &'a Model<'a>,
@@ -55,22 +63,22 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Takes `ids` in; appends the wanted logits to `logits`.
-    pub(crate) fn run(
+    /// Takes `ids` in, one memory a layer; appends the wanted logits to `logits`.
+    pub(crate) fn run<'m>(
         &mut self,
         trunk: &Trunk,
         ids: &[u32],
-        states: &mut [State],
+        memories: impl Iterator<Item = Memory<'m>>,
         (want, logits): (Want, &mut Vec<f32>),
     ) -> Result<(), EngineError> {
         let spec = self.model.spec;
         let mut x = self.rec.buffer(self.span.n * spec.hidden);
         self.rec.embed(&trunk.embedding, ids, spec.multipliers.embedding, &mut x);
         self.report_hidden(0, &x)?;
-        for (index, ((spec, weights), state)) in spec.layers.iter().zip(&trunk.layers).zip(states).enumerate() {
+        for (index, ((spec, weights), memory)) in spec.layers.iter().zip(&trunk.layers).zip(memories).enumerate() {
             let next = self.model.spec.layers.get(index + 1).zip(trunk.layers.get(index + 1));
             let layer = Layer { index, spec, weights, next };
-            self.mix(layer, state, &mut x);
+            self.mix(layer, memory, &mut x)?;
             self.feed(layer, &mut x)?;
             self.report_hidden(index + 1, &x)?;
         }
@@ -102,16 +110,52 @@ impl Pass<'_> {
     }
 
     /// The first half of a layer: `x += mixer(norm(x))`.
-    pub(crate) fn mix(&mut self, layer: Layer<'_>, state: &mut State, x: &mut Buffer) {
+    pub(crate) fn mix(&mut self, layer: Layer<'_>, memory: Memory<'_>, x: &mut Buffer) -> Result<(), EngineError> {
         let normed = self.normed(&layer.weights.mixer_norm, x);
         let branch = match (&layer.spec.mixer, &layer.weights.mixer) {
-            (Mixer::Gqa(gqa), MixerWeights::Gqa(w)) => self.gqa(gqa, w, &normed, state),
-            (Mixer::Mla(mla), MixerWeights::Mla(w)) => self.mla(mla, w, &normed, state),
-            (Mixer::DeltaNet(delta), MixerWeights::Delta(w)) => self.delta(delta, w, &normed, state),
-            (Mixer::ShortConv { kernel, .. }, MixerWeights::Conv(w)) => self.conv(*kernel, w, &normed, state),
+            (Mixer::Gqa(gqa), MixerWeights::Gqa(w)) => self.gqa(gqa, w, &normed, memory),
+            (Mixer::Mla(mla), MixerWeights::Mla(w)) => self.mla(mla, w, &normed, memory),
+            (Mixer::DeltaNet(delta), MixerWeights::Delta(w)) => self.delta(delta, w, &normed, memory),
+            (Mixer::ShortConv { kernel, .. }, MixerWeights::Conv(w)) => self.conv(*kernel, w, &normed, memory),
             _ => unreachable!("weights are loaded by the spec"),
-        };
+        }?;
         self.rec.add(&branch, self.model.spec.multipliers.residual, x);
+        Ok(())
+    }
+
+    /// The part of a mixer that looks back: on all tokens where they are one text's, else on each text's by itself.
+    /// `inputs` and the output have so many values a token.
+    fn look_back<const N: usize>(
+        &mut self,
+        memory: Memory<'_>,
+        inputs: [(&Buffer, usize); N],
+        width: usize,
+        core: impl Fn(&mut dyn Recorder, Span, [&Buffer; N], (&mut State, &mut Buffer)),
+    ) -> Result<Buffer, EngineError> {
+        let mut out = self.rec.buffer(self.span.n * width);
+        let states = match memory {
+            Memory::One(state) => {
+                core(self.rec, self.span, inputs.map(|(x, _)| x), (state, &mut out));
+                return Ok(out);
+            }
+            Memory::Each(states) => states,
+        };
+        let mut values = inputs.map(|(_, width)| vec![0.0; self.span.n * width]);
+        for ((x, _), values) in inputs.iter().zip(&mut values) {
+            self.rec.read(x, values)?;
+        }
+        let mut rows = inputs.map(|(_, width)| self.rec.buffer(width));
+        let (mut row, mut all) = (self.rec.buffer(width), vec![0.0; self.span.n * width]);
+        let span = Span { start: self.span.start, n: 1 };
+        for (i, (state, out)) in states.iter_mut().zip(all.chunks_exact_mut(width)).enumerate() {
+            for (((_, width), values), row) in inputs.iter().zip(&values).zip(&mut rows) {
+                self.rec.write(&values[i * width..(i + 1) * width], row);
+            }
+            core(self.rec, span, rows.each_ref(), (state, &mut row));
+            self.rec.read(&row, out)?;
+        }
+        self.rec.write(&all, &mut out);
+        Ok(out)
     }
 
     /// The second half of a layer: `x += mlp(norm(x))`.
@@ -147,46 +191,67 @@ impl Pass<'_> {
         out
     }
 
-    fn gqa(&mut self, spec: &Gqa, weights: &GqaWeights, x: &Buffer, state: &mut State) -> Buffer {
+    fn gqa(&mut self, spec: &Gqa, weights: &GqaWeights, x: &Buffer, memory: Memory<'_>) -> Result<Buffer, EngineError> {
         let (q, k, v) = (self.linear(&weights.q, x), self.linear(&weights.k, x), self.linear(&weights.v, x));
-        let mut heads = self.rec.buffer(self.span.n * spec.heads * spec.head_dim);
-        let call = GqaCall { spec, weights, span: self.span };
-        self.rec.gqa(call, Qkv { q: &q, k: &k, v: &v }, state, &mut heads);
-        self.linear(&weights.o, &heads)
+        let inputs = [(&q, weights.q.weight.rows), (&k, weights.k.weight.rows), (&v, weights.v.weight.rows)];
+        let heads =
+            self.look_back(memory, inputs, spec.heads * spec.head_dim, |rec, span, [q, k, v], (state, out)| {
+                rec.gqa(GqaCall { spec, weights, span }, Qkv { q, k, v }, state, out);
+            })?;
+        Ok(self.linear(&weights.o, &heads))
     }
 
-    fn mla(&mut self, spec: &Mla, weights: &MlaWeights, x: &Buffer, state: &mut State) -> Buffer {
-        let q = match &weights.query {
-            MlaQuery::Direct(q) => self.linear(q, x),
+    fn mla(&mut self, spec: &Mla, weights: &MlaWeights, x: &Buffer, memory: Memory<'_>) -> Result<Buffer, EngineError> {
+        let (q, q_width) = match &weights.query {
+            MlaQuery::Direct(q) => (self.linear(q, x), q.weight.rows),
             MlaQuery::Latent { a, norm, b } => {
                 let latent = self.linear(a, x);
                 let mut normed = self.rec.buffer(self.span.n * norm.cols);
                 self.rec.norm(norm, &latent, Span { start: 0, n: self.span.n }, &mut normed);
-                self.linear(b, &normed)
+                (self.linear(b, &normed), b.weight.rows)
             }
         };
         let kv = self.linear(&weights.kv_a, x);
-        let mut heads = self.rec.buffer(self.span.n * spec.heads * spec.v_dim);
-        let call = MlaCall { spec, weights, span: self.span };
-        self.rec.mla(call, MlaInputs { q: &q, kv: &kv }, state, &mut heads);
-        self.linear(&weights.o, &heads)
+        let inputs = [(&q, q_width), (&kv, weights.kv_a.weight.rows)];
+        let heads = self.look_back(memory, inputs, spec.heads * spec.v_dim, |rec, span, [q, kv], (state, out)| {
+            rec.mla(MlaCall { spec, weights, span }, MlaInputs { q, kv }, state, out);
+        })?;
+        Ok(self.linear(&weights.o, &heads))
     }
 
-    fn delta(&mut self, spec: &DeltaNet, weights: &DeltaWeights, x: &Buffer, state: &mut State) -> Buffer {
+    fn delta(
+        &mut self,
+        spec: &DeltaNet,
+        weights: &DeltaWeights,
+        x: &Buffer,
+        memory: Memory<'_>,
+    ) -> Result<Buffer, EngineError> {
         let (qkv, z) = (self.linear(&weights.qkv, x), self.linear(&weights.z, x));
         let (b, a) = (self.linear(&weights.b, x), self.linear(&weights.a, x));
-        let mut heads = self.rec.buffer(self.span.n * spec.value_heads * spec.value_dim);
-        let call = DeltaCall { spec, weights, n: self.span.n };
-        self.rec.delta_net(call, DeltaInputs { qkv: &qkv, z: &z, b: &b, a: &a }, state, &mut heads);
-        self.linear(&weights.out, &heads)
+        let rows = |linear: &Linear| linear.weight.rows;
+        let inputs =
+            [(&qkv, rows(&weights.qkv)), (&z, rows(&weights.z)), (&b, rows(&weights.b)), (&a, rows(&weights.a))];
+        let width = spec.value_heads * spec.value_dim;
+        let heads = self.look_back(memory, inputs, width, |rec, span, [qkv, z, b, a], (state, out)| {
+            rec.delta_net(DeltaCall { spec, weights, n: span.n }, DeltaInputs { qkv, z, b, a }, state, out);
+        })?;
+        Ok(self.linear(&weights.out, &heads))
     }
 
-    fn conv(&mut self, kernel: usize, weights: &ConvWeights, x: &Buffer, state: &mut State) -> Buffer {
+    fn conv(
+        &mut self,
+        kernel: usize,
+        weights: &ConvWeights,
+        x: &Buffer,
+        memory: Memory<'_>,
+    ) -> Result<Buffer, EngineError> {
         let hidden = self.model.spec.hidden;
         let bcx = self.linear(&weights.input, x);
-        let mut mixed = self.rec.buffer(self.span.n * hidden);
-        self.rec.short_conv(ConvCall { weights, hidden, kernel, n: self.span.n }, &bcx, state, &mut mixed);
-        self.linear(&weights.output, &mixed)
+        let inputs = [(&bcx, weights.input.weight.rows)];
+        let mixed = self.look_back(memory, inputs, hidden, |rec, span, [bcx], (state, out)| {
+            rec.short_conv(ConvCall { weights, hidden, kernel, n: span.n }, bcx, state, out);
+        })?;
+        Ok(self.linear(&weights.output, &mixed))
     }
 
     fn mlp(&mut self, mlp: &GatedMlp, act: smoe_model::spec::Activation, x: &Buffer) -> Buffer {

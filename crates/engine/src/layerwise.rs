@@ -9,7 +9,7 @@ use crate::check::check;
 use crate::cpu::Cpu;
 use crate::error::EngineError;
 use crate::experts::{Expert, ExpertSource};
-use crate::forward::{Layer, Model, Pass};
+use crate::forward::{Layer, Memory, Model, Pass};
 use crate::observer::{Observer, Silent};
 use crate::weights::{LayerWeights, load_embedding};
 use smoe_model::spec::{LayerSpec, ModelSpec};
@@ -110,8 +110,7 @@ impl LoadedLayer<'_> {
     pub fn mix(&self, x: &mut [f32]) -> Result<(), EngineError> {
         let mut state = self.backend.state(&self.spec().mixer);
         self.each_chunk(x, &mut Silent, &NoExperts, &mut state, |pass, layer, state, x| {
-            pass.mix(layer, state, x);
-            Ok(())
+            pass.mix(layer, Memory::One(state), x)
         })
     }
 

@@ -37,5 +37,5 @@ pub use layerwise::{Layerwise, LoadedLayer};
 pub use memory::{MemoryEstimate, peak_rss_bytes};
 pub use observer::{Observer, Recording, Routes, Silent};
 pub use sampler::{Sampler, SamplerParams};
-pub use session::Session;
+pub use session::{Batch, Session};
 pub use vault_store::VaultStore;

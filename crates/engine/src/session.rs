@@ -45,3 +45,29 @@ impl Session {
         self.context - self.len
     }
 }
+
+/// Several texts of the same length that are decoded in step ([`Engine::step`](crate::Engine::step)).
+pub struct Batch {
+    /// By layer, then by text.
+    pub(crate) states: Vec<Vec<State>>,
+    pub(crate) texts: usize,
+    pub(crate) len: usize,
+    pub(crate) torn: bool,
+}
+
+impl Batch {
+    /// Tokens of each text taken in so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Texts.
+    pub fn texts(&self) -> usize {
+        self.texts
+    }
+}

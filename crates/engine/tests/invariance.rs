@@ -223,3 +223,25 @@ fn an_observer_sees_inside_the_experts() {
     assert_eq!(capture.hidden, 9 * 3 * 20);
     assert!(capture.rows.is_sorted_by_key(|(expert, _)| *expert));
 }
+
+#[test]
+fn texts_in_step_are_texts_by_themselves() {
+    for (name, spec) in models() {
+        let engine = Synthetic::new(spec).engine(2);
+        let texts = [[3u32, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 6, 1, 8, 0, 3, 3]];
+        let mut batch = engine.batch(texts.len());
+        let mut sessions = [engine.session(), engine.session(), engine.session()];
+        for position in 0..texts[0].len() {
+            let ids = texts.map(|text| text[position]);
+            let together = engine.step(&mut batch, &ids).expect("a step");
+            let alone = sessions
+                .iter_mut()
+                .zip(ids)
+                .flat_map(|(session, id)| engine.forward(session, &[id], &mut Silent, Want::Last).expect("a pass"));
+            let alone: Vec<f32> = alone.collect();
+            assert!(together == alone, "{name}: position {position}");
+        }
+        assert_eq!((batch.len(), batch.texts()), (7, 3));
+        assert!(engine.step(&mut batch, &[0]).is_err(), "an id for each text");
+    }
+}

@@ -2,16 +2,16 @@
 
 use super::Outcome;
 use super::codec;
+use crate::calibration;
 use crate::fault::Hint;
 use crate::job::watched;
 use crate::model;
 use crate::ui::{Ui, bytes, count};
 use anyhow::Context;
 use clap::Args;
-use smoe_gate::Windows;
 use smoe_quantize::QuantizeError;
 use smoe_quantize::calibrate::{Arm, Solver};
-use smoe_quantize::capture::{CalibrationText, TextKind, WINDOW};
+use smoe_quantize::capture::OwnText;
 use smoe_quantize::convert::{Calibration, Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize};
 use std::path::PathBuf;
 
@@ -24,6 +24,7 @@ use std::path::PathBuf;
 Examples:
   smoe quantize Qwen3-30B-A3B -o q3.vault --codec q4
   smoe quantize Qwen3-30B-A3B -o q3-small.vault --codec q2 --calibrate novels.jsonl
+  smoe quantize Qwen3-30B-A3B -o q3-small.vault --codec q2 --calibrate self --tokens 65536
   smoe quantize Qwen3-30B-A3B -o q3-small.vault --codec q2 --trunk q8 --resume")]
 pub(crate) struct Quantize {
     /// A checkpoint folder as downloaded: config.json, *.safetensors, tokenizer.json.
@@ -37,7 +38,8 @@ pub(crate) struct Quantize {
     /// How the trunk (all but the experts) is stored: as it came, or its matrices in q8.
     #[arg(long, default_value = "bf16", value_parser = ["bf16", "q8"])]
     trunk: String,
-    /// Calibrate on this text: plain text, .jsonl (`text` field), a folder of texts, or token windows (.safetensors).
+    /// Calibrate on this text: plain text, .jsonl (`text` field), a folder of texts, token windows (.safetensors), or
+    /// `self` for text that the model writes itself.
     #[arg(long, value_name = "TEXT")]
     calibrate: Option<PathBuf>,
     /// Tokens of the calibration text to use.
@@ -85,7 +87,7 @@ impl Quantize {
         options.seed = self.seed;
         options.source.clone_from(&self.source);
         options.ignore_config.clone_from(&self.ignore_config);
-        options.calibration = self.calibration()?;
+        options.calibration = self.calibration(ui)?;
         let report = watched("quantising", |control| quantize(&self.checkpoint, &self.output, &options, control));
         let report = match report {
             Err(error @ QuantizeError::Cancelled) => {
@@ -107,17 +109,15 @@ impl Quantize {
 
 impl Quantize {
     /// The calibration that was asked for, its text read.
-    fn calibration(&self) -> anyhow::Result<Option<Calibration>> {
+    fn calibration(&self, ui: &Ui) -> anyhow::Result<Option<Calibration>> {
         let Some(path) = &self.calibrate else { return Ok(None) };
-        let windows = path.extension().is_some_and(|extension| extension == "safetensors");
-        let text = if windows { None } else { model::text(&self.checkpoint)? };
-        let rows = Windows::read(path, text.as_ref(), WINDOW).with_context(|| model::name(path))?;
-        rows.notes().iter().for_each(|note| eprintln!("note: {}: {note}", path.display()));
-        let text = CalibrationText {
-            name: path.file_name().map_or_else(|| "text".into(), |name| name.to_string_lossy().into_owned()),
-            kind: if windows { TextKind::Windows } else { TextKind::Documents },
-            rows: (0..rows.rows()).map(|row| rows.row(row).to_vec()).collect(),
+        let own = OwnText {
+            tokens: self.tokens,
+            seed: self.seed,
+            threads: self.threads.map(usize::from),
+            ignore_config: self.ignore_config.clone(),
         };
+        let text = calibration::text(&self.checkpoint, path, &own, ui)?;
         let arm = match self.only.as_deref() {
             None => Arm::Both,
             Some("down") => Arm::Down,

@@ -4,6 +4,7 @@
 //! Two streams of hidden states: one behind the layers that are quantised already, one behind the original ones (only
 //! where the recipe asks for it). Both are kept between layers, in memory or, past a bound, in a temporary file.
 
+mod own;
 mod plan;
 mod rows;
 mod source;
@@ -11,6 +12,7 @@ mod streams;
 mod text;
 mod watch;
 
+pub use own::{OwnText, own_text};
 pub use plan::{CapturePlan, hour_of_tokens};
 pub use text::{CalibrationText, TextKind, WINDOW};
 

@@ -93,7 +93,6 @@ fn check(folder: &Path) {
             .sum();
         assert_eq!(tokens as usize, text.tokens() * moe.top_k, "{name}: layer {layer}");
     }
-    println!("{name}: {matrices} matrices on {} tokens", text.tokens());
 }
 
 #[test]
