@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod completions;
+mod diagnose;
 mod eval;
 mod export;
 mod gate;
@@ -46,6 +47,7 @@ pub(crate) enum Command {
     Chat(chat::Chat),
     Eval(eval::Eval),
     Gate(Box<gate::Gate>),
+    Diagnose(diagnose::Diagnose),
     Logits(logits::Logits),
     Inspect(inspect::Inspect),
     Verify(verify::Verify),
@@ -67,6 +69,7 @@ pub(crate) fn run(command: Command, ui: &Ui) -> anyhow::Result<Outcome> {
         Command::Chat(it) => it.run(ui),
         Command::Eval(it) => it.run(ui),
         Command::Gate(it) => it.run(ui),
+        Command::Diagnose(it) => it.run(ui),
         Command::Logits(it) => it.run(ui),
         Command::Inspect(it) => it.run(ui),
         Command::Verify(it) => it.run(ui),

@@ -7,6 +7,7 @@ pub mod calibrate;
 pub mod capture;
 mod control;
 pub mod convert;
+pub mod diagnose;
 mod disk;
 mod error;
 pub mod export;

@@ -105,6 +105,44 @@ fn a_calibrated_conversion_says_what_it_did() {
 }
 
 #[test]
+fn a_diagnosis_measures_seven_arms_and_says_what_they_mean() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let (words, few) = (root().join("demo/eval.jsonl"), scratch.path().join("few.jsonl"));
+    let lines = fs::read_to_string(&words).expect("the demo's text");
+    fs::write(&few, lines.lines().take(3).collect::<Vec<_>>().join("\n")).expect("scratch is writable");
+    let source = demo();
+    let diagnose = ["diagnose", text(&source), "--calibrate", text(&words), "--tokens", "4096", "--window", "64"];
+    let ran = smoe(&[&diagnose[..], &["--text", text(&few), "--json"]].concat());
+    let json = ran.json();
+    let arms: Vec<_> =
+        json["arms"].as_array().expect("a list").iter().map(|arm| (&arm["arm"], &arm["tokens"])).collect();
+    assert_eq!(arms.len(), 7, "{json}");
+    assert_eq!(
+        (arms[0].0, arms[3].0, arms[3].1, arms[6].1),
+        (&"none".into(), &"both".into(), &4096.into(), &1024.into())
+    );
+    assert!(json["words"].as_array().is_some_and(|words| !words.is_empty()), "{json}");
+    assert_eq!(ran.code, i32::from(json["cause"] == "wiring-fault"), "{json}");
+}
+
+#[test]
+fn own_text_calibrates_from_an_empty_folder_with_nothing_but_the_binary() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let binary = scratch.path().join("smoe");
+    fs::copy(env!("CARGO_BIN_EXE_smoe"), &binary).expect("the program is one file");
+    let ran = std::process::Command::new(&binary)
+        .args(["quantize", text(&demo()), "-o", "x.vault", "--codec", "q2", "--calibrate", "self", "--tokens", "1024"])
+        .current_dir(scratch.path())
+        .env_clear()
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    assert!(said.contains("the model wrote 1024 tokens of its own in"), "{said}");
+    assert_eq!(names(scratch.path()), ["smoe", "x.vault"]);
+}
+
+#[test]
 fn unusable_calibration_text_is_an_error_and_leaves_nothing() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let vault = scratch.path().join("x.vault");

@@ -11,6 +11,10 @@ use smoe_model::spec::{ModelSpec, MoeSpec};
 const DEFAULT_BOUNDS: f64 = 64.0;
 /// The default's time.
 const HOUR: f64 = 3600.0;
+/// Memory of the program itself, and of what it keeps of each token: its id, whom the router chose, lists by expert.
+const PROGRAM_BYTES: u64 = 24 << 20;
+const TOKEN_BYTES: u64 = 64;
+const CHOICE_BYTES: u64 = 32;
 /// Operations that all experts' priors of the down projection may take before they are estimated on a sample; of the
 /// model's shape alone, so that the bytes of a vault do not depend on the machine.
 const PRIOR_OPERATIONS: f64 = 2e15;
@@ -74,7 +78,10 @@ impl CapturePlan {
             wanted: wanted_tokens(bound),
             hidden_bytes: hidden,
             spilled,
-            memory_bytes: layer_bytes(spec, given.threads) + if spilled { 0 } else { hidden },
+            memory_bytes: PROGRAM_BYTES
+                + layer_bytes(spec, given.threads)
+                + given.tokens as u64 * (TOKEN_BYTES + CHOICE_BYTES * most_chosen(spec))
+                + if spilled { 0 } else { hidden },
             seconds: work / (operations_per_second() * given.threads as f64),
             recipe,
         }
@@ -128,6 +135,11 @@ pub fn hour_of_tokens(spec: &ModelSpec) -> usize {
 
 fn largest_bound(spec: &ModelSpec) -> f64 {
     spec.moe_layers().map(|(_, moe)| rank_bound(moe.width, moe.experts, moe.top_k)).fold(0.0, f64::max)
+}
+
+/// Experts a token of the layer that chooses most.
+fn most_chosen(spec: &ModelSpec) -> u64 {
+    spec.moe_layers().map(|(_, moe)| moe.top_k as u64).max().unwrap_or(0)
 }
 
 fn streams(recipe: &Recipe) -> f64 {
