@@ -47,10 +47,3 @@ impl Ui {
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 }
-
-/// Peak resident memory of this process as the kernel counts it; `None` where it does not say.
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}

@@ -34,7 +34,7 @@ pub use experts::ExpertSource;
 pub use forward::Want;
 pub use generate::{Control, GenerateParams, Generation, Stop, generate};
 pub use layerwise::{Layerwise, LoadedLayer};
-pub use memory::{MemoryEstimate, peak_rss_bytes};
+pub use memory::{MemoryEstimate, peak_rss_bytes, rss_bytes};
 pub use observer::{Observer, Recording, Routes, Silent};
 pub use sampler::{Sampler, SamplerParams};
 pub use session::{Batch, Session};

@@ -66,12 +66,17 @@ fn layer_floats(layer: &smoe_model::spec::LayerSpec, hidden: u64) -> u64 {
 
 /// The most memory that this process has held, as the kernel counts it; `None` where the system does not say.
 pub fn peak_rss_bytes() -> Option<u64> {
-    parse_status(&std::fs::read_to_string("/proc/self/status").ok()?)
+    parse_status(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// `VmHWM` of a `/proc/.../status`.
-fn parse_status(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+/// The memory that this process holds now, as the kernel counts it; `None` where the system does not say.
+pub fn rss_bytes() -> Option<u64> {
+    parse_status(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// A size in a `/proc/.../status`.
+fn parse_status(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -80,9 +85,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_read_in_kilobytes() {
-        assert_eq!(parse_status("VmPeak:\t 9 kB\nVmHWM:\t    1024 kB\n"), Some(1 << 20));
-        assert_eq!(parse_status("VmHWM:\t x kB\n"), None);
-        assert_eq!(parse_status(""), None);
+    fn sizes_are_read_in_kilobytes() {
+        let status = "VmPeak:\t 9 kB\nVmHWM:\t    1024 kB\nVmRSS:\t 2 kB\n";
+        assert_eq!(parse_status(status, "VmHWM:"), Some(1 << 20));
+        assert_eq!(parse_status(status, "VmRSS:"), Some(2 << 10));
+        assert_eq!(parse_status("VmHWM:\t x kB\n", "VmHWM:"), None);
+        assert_eq!(parse_status("", "VmRSS:"), None);
     }
 }

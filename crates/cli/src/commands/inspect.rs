@@ -76,8 +76,13 @@ fn say(vault: &VaultFile, ui: &Ui) -> anyhow::Result<()> {
             line(&format!("made: {key}"), value)?;
         }
     }
-    line("verdict", manifest.verdict.as_ref().map_or_else(|| "none recorded".into(), ToString::to_string))?;
+    line("verdict", manifest.verdict.as_ref().map_or_else(|| "none recorded".into(), verdict))?;
     Ok(())
+}
+
+/// A recorded verdict in a line; `--json` has the evidence.
+fn verdict(recorded: &Value) -> String {
+    recorded["summary"].as_str().map_or_else(|| recorded.to_string(), str::to_owned)
 }
 
 /// A value in a line: the scalars of an object by name, a list by its length; `--json` has the rest.
@@ -93,5 +98,16 @@ fn short(value: &Value) -> Option<String> {
             (!parts.is_empty()).then(|| parts.join(", "))
         }
         other => Some(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_its_summary_and_one_without_is_shown_whole() {
+        assert_eq!(verdict(&json!({"verdict": "pass", "summary": "pass: KLD 0.1", "checks": [1]})), "pass: KLD 0.1");
+        assert_eq!(verdict(&json!({"verdict": "pass"})), r#"{"verdict":"pass"}"#);
     }
 }

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::generation::{Choice, answer, note, stdin_text, stop_word};
 use crate::args::Compute;
 use crate::fault::Hint;
-use crate::ui::{Ui, parse_ids, peak_rss_bytes};
+use crate::ui::{Ui, parse_ids};
 use crate::{interrupt, model};
 use anyhow::Context;
 use clap::Args;
@@ -78,7 +78,7 @@ impl Run {
             "stop": stop_word(generation.stop),
             "prefill_tokens_per_second": generation.prefill_tokens_per_second(),
             "decode_tokens_per_second": generation.decode_tokens_per_second(),
-            "peak_rss_bytes": peak_rss_bytes(),
+            "peak_rss_bytes": smoe_engine::peak_rss_bytes(),
         }))?;
         if generation.stop == Stop::Cancelled { Err(interrupt::error()) } else { Ok(Outcome::Done) }
     }

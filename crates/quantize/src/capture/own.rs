@@ -47,11 +47,17 @@ pub fn own_text(checkpoint: &Path, how: &OwnText, control: &Control<'_>) -> Resu
     let engine = Engine::of_checkpoint(&checkpoint, &EngineOptions { threads, ..EngineOptions::default() })?;
     let len = WINDOW.min(engine.context());
     let each = engine.memory_estimate(len);
-    require_memory(&engine, each.total())?;
+    let (count, total) = (wanted / len, (wanted / len * len) as u64);
+    let at_once = (MEMORY / each.cache.max(1)).clamp(1, AT_ONCE.min(count.max(1) as u64));
+    let needed = each.total().saturating_add(each.cache.saturating_mul(at_once - 1));
+    require_memory(&engine, needed)?;
+    (control.say)(&format!(
+        "the model writes {count} texts of {len} tokens, {at_once} at a time: {} MB of memory",
+        needed.div_ceil(1_000_000)
+    ));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| QuantizeError::Refused(format!("cannot start threads: {e}")))?;
-    let (count, total) = (wanted / len, (wanted / len * len) as u64);
-    let at_once = (MEMORY / each.cache.max(1)).clamp(1, AT_ONCE) as usize;
+    let at_once = at_once as usize;
     let (mut rows, mut done) = (Vec::with_capacity(count), 0);
     while rows.len() < count {
         let first = rows.len();

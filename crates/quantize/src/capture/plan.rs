@@ -54,7 +54,10 @@ pub(crate) struct Given {
     pub(crate) available: usize,
     pub(crate) solver: Solver,
     pub(crate) threads: usize,
+    /// Memory for hidden states; what is beyond goes to a temporary file.
     pub(crate) memory_bytes: u64,
+    /// What the process holds already: the calibration text, and what an allocator keeps after it was written.
+    pub(crate) held_bytes: u64,
 }
 
 impl CapturePlan {
@@ -78,7 +81,7 @@ impl CapturePlan {
             wanted: wanted_tokens(bound),
             hidden_bytes: hidden,
             spilled,
-            memory_bytes: PROGRAM_BYTES
+            memory_bytes: PROGRAM_BYTES.max(given.held_bytes)
                 + layer_bytes(spec, given.threads)
                 + given.tokens as u64 * (TOKEN_BYTES + CHOICE_BYTES * most_chosen(spec))
                 + if spilled { 0 } else { hidden },
@@ -213,7 +216,14 @@ mod tests {
     use super::*;
 
     fn plan(tokens: usize) -> CapturePlan {
-        let given = Given { tokens, available: 70_000, solver: Solver::Recipe, threads: 2, memory_bytes: u64::MAX };
+        let given = Given {
+            tokens,
+            available: 70_000,
+            solver: Solver::Recipe,
+            threads: 2,
+            memory_bytes: u64::MAX,
+            held_bytes: 0,
+        };
         CapturePlan::new(&crate::tests::spec(), given)
     }
 
@@ -232,7 +242,14 @@ mod tests {
 
     #[test]
     fn hidden_states_beyond_the_bound_are_spilled() {
-        let given = Given { tokens: 1000, available: 1000, solver: Solver::Recipe, threads: 1, memory_bytes: 1000 };
+        let given = Given {
+            tokens: 1000,
+            available: 1000,
+            solver: Solver::Recipe,
+            threads: 1,
+            memory_bytes: 1000,
+            held_bytes: 0,
+        };
         let spilled = CapturePlan::new(&crate::tests::spec(), given);
         assert!(spilled.spilled && spilled.lines(Arm::Both).join("\n").contains("in a temporary file"));
         assert!(

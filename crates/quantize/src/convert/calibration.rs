@@ -111,6 +111,7 @@ impl Calibrating {
             solver: how.solver,
             threads,
             memory_bytes: how.hidden_bytes,
+            held_bytes: smoe_engine::rss_bytes().unwrap_or(0),
         };
         let plan = CapturePlan::new(spec, given);
         let options = Options { codecs: [codec; 3], recipe: plan.recipe.clone(), arm: how.arm, isa: Isa::detect() };
