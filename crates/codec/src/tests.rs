@@ -222,3 +222,39 @@ fn damaged_scales_are_found() {
         assert_eq!(bad_scale(&[scale(1.0), scale(bad)].concat()), Some(1), "{bad}");
     }
 }
+
+/// Ties of the code rule, by hand: a weight halfway between two levels takes the even code, from above and from below.
+#[test]
+fn ties_go_to_the_even_code() {
+    let q2 = [(-2.0, 0), (-1.0, 0), (0.0, 2), (1.0, 2), (2.0, 3)];
+    assert!(q2.iter().all(|&(w, code)| q2::code(w, 1.5) == code && q2::code(w / 2.0, 0.75) == code));
+    let q4 = [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14, 15];
+    for (w, code) in (-8..=8).zip(q4) {
+        let w = w as f32;
+        assert_eq!((q4::code(w, 7.5), q4::code(w / 8.0, 0.9375)), (code, code), "{w}");
+    }
+    let q8 = [(0.5, 0), (1.5, 2), (2.5, 2), (3.5, 4), (126.5, 126), (127.5, 127)];
+    for (w, code) in q8 {
+        assert_eq!((q8::code(w, 1.0), q8::code(-w, 1.0), q8::code(3.0 * w, 3.0)), (code, -code, code), "{w}");
+    }
+}
+
+/// Scales by hand: the smallest and the largest subnormal, the smallest normal and the largest f16. A scale is a number;
+/// nothing shifts its exponent.
+#[test]
+fn extreme_scales_decode_as_numbers() {
+    let unit = 2.0f32.powi(-24);
+    let scales = [(0x0001u16, unit), (0x03FF, 1023.0 * unit), (0x0400, 1024.0 * unit), (0x7BFF, 65504.0)];
+    let rows: [(Codec, &[u8], [f32; 4]); 3] = [
+        (Codec::Q2, &[0b11_10_01_00], [-1.0, -1.0 / 3.0, 1.0 / 3.0, 1.0]),
+        (Codec::Q4, &[0xF0, 0x87], [-1.0, 1.0, -1.0 / 15.0, 1.0 / 15.0]),
+        (Codec::Q8, &[1, 0xFF, 127, 0x81], [1.0, -1.0, 127.0, -127.0]),
+    ];
+    for (bits, scale) in scales {
+        for (codec, codes, levels) in rows {
+            let mut out = [0.0; 4];
+            decode_row(codec, codes, &bits.to_le_bytes(), &mut out);
+            assert_eq!(out, levels.map(|level| level * scale), "{codec:?}, scale {bits:#06x}");
+        }
+    }
+}

@@ -221,6 +221,31 @@ fn mutations_with_right_checksums_are_refused_or_harmless() {
     assert!(refused > cases / 2, "{refused} of {cases}");
 }
 
+/// A scale that no writer writes, in a blob whose checksum is right: refused where it is read.
+#[test]
+fn a_bad_scale_with_a_right_checksum_is_refused() {
+    let bytes = small::bytes();
+    let index = VaultFile::from_drive(Box::new(Memory::of(&bytes)), "v").expect("a vault").index().clone();
+    for (expert, proj, name) in [(0, 0, "gate"), (1, 1, "up"), (2, 2, "down")] {
+        for bad in [0x7C00u16, 0x7E01, 0x8000, 0xBC00] {
+            let (mut bytes, mut index) = (bytes.clone(), index.clone());
+            let record = &mut index.experts[expert];
+            let place = record.offset as usize..(record.offset + record.length) as usize;
+            let scales = record.layout().expect("a small expert").scales(proj);
+            bytes[place.clone()][scales][..2].copy_from_slice(&bad.to_le_bytes());
+            record.checksum = checksum(&bytes[place]);
+            let table: Vec<u8> = index.experts.iter().flat_map(smoe_vault::ExpertRecord::to_bytes).collect();
+            index.manifest.experts.checksum = checksum(&table);
+            let manifest = serde_json::to_vec(&index.manifest).expect("JSON");
+            let drive = Memory::of(&rebuilt(&bytes, &index, &table, &manifest));
+            let vault = VaultFile::from_drive(Box::new(drive.clone()), "v").expect("an index without fault");
+            let error = vault.read_blob(&vault.experts()[expert]).expect_err("refused").to_string();
+            assert!(error.contains(&format!("{name} scale 0 is negative or not finite")), "{bad:#06x}: {error}");
+            assert_eq!(verify_drive(&drive, &mut |_, _| ()).len(), 1, "{bad:#06x}");
+        }
+    }
+}
+
 #[test]
 fn random_files_are_refused() {
     let mut rng = Rng(5);

@@ -164,6 +164,13 @@ fn bad_parts_are_refused_by_name() {
     let mut blob = small::blob(0);
     *blob.last_mut().expect("padding") = 1;
     assert!(message(writer.write_expert(0, &blob, serde_json::Value::Null)).contains("layer 1 expert 0: padding byte"));
+    for (bad, proj) in [(0x7E00u16, "gate"), (0x7C00, "up"), (0x8001, "down")] {
+        let (at, mut blob) = (["gate", "up", "down"].iter().position(|name| *name == proj), small::blob(0));
+        let parts = writer.layout().experts()[0].layout().expect("a small expert");
+        blob[parts.scales(at.expect("a projection"))][2..4].copy_from_slice(&bad.to_le_bytes());
+        let said = message(writer.write_expert(0, &blob, serde_json::Value::Null));
+        assert!(said.contains(&format!("layer 1 expert 0: {proj} scale 1 is negative or not finite")), "{said}");
+    }
     let mut sink = writer.trunk_sink(1);
     assert!(message(sink.write(&[0; 5])).contains("trunk tensor `model.norm.weight`"));
     assert!(message(sink.finish(serde_json::Value::Null)).contains("0 B were to be written"));

@@ -173,6 +173,25 @@ fn zero_groups_add_nothing_and_nothing_is_read_beyond_a_row() {
     }
 }
 
+/// Every kind of scale, subnormal ones too, multiplies as the number that it is.
+#[test]
+fn subnormal_scales_multiply_as_numbers() {
+    let mut rng = Gaussian::new(24);
+    let (rows, cols) = (3, 130);
+    for codec in Codec::ALL {
+        let codes: Vec<u8> = (0..rows * codec.code_bytes(cols)).map(|_| rng.bits() as u8).collect();
+        for bits in [0x0001u16, 0x0002, 0x01FF, 0x03FF, 0x0400, 0x7BFF] {
+            let scales = bits.to_le_bytes().repeat(rows * codec.groups(cols));
+            let x: Vec<f32> = rng.by_ref().take(2 * cols).collect();
+            let mut weights = vec![0.0; rows * cols];
+            let packed = codes.chunks(codec.code_bytes(cols)).zip(scales.chunks(codec.scale_bytes(cols)));
+            packed.zip(weights.chunks_mut(cols)).for_each(|((c, s), out)| decode_row(codec, c, s, out));
+            let sample = Sample { format: codec.name(), rows, cols, skew: 0, bytes: codes.clone(), scales, weights };
+            Isa::available().into_iter().for_each(|isa| check(isa, &sample, &x, 2));
+        }
+    }
+}
+
 #[test]
 fn empty_products() {
     for isa in Isa::available() {
