@@ -3,6 +3,7 @@
 use serde_json::Value;
 use smoe_codec::Codec;
 use smoe_gate::{SHINGLES_SECTION, Shingles};
+use smoe_quantize::calibrate::{Arm, Solver};
 use smoe_quantize::capture::{CalibrationText, TextKind};
 use smoe_quantize::convert::{Calibration, QuantizeOptions, quantize};
 use smoe_quantize::synth::{self, Overrides, SynthOptions};
@@ -79,4 +80,93 @@ fn the_bytes_do_not_depend_on_threads_or_on_where_hidden_states_lie() {
     }
     assert!(vaults[0] == vaults[1], "one thread and three");
     assert!(vaults[0] == vaults[2], "memory and file");
+}
+
+/// Expert bytes and everything that the vault says of its making.
+fn made(source: &Path, target: &Path, options: &QuantizeOptions) -> (Vec<u8>, Value) {
+    quantize(source, target, options, &Control::silent()).expect("converted");
+    let file = VaultFile::open(target).expect("a vault");
+    let blobs = file.experts().iter().flat_map(|record| file.read_blob(record).expect("a blob")).collect();
+    (blobs, file.manifest().provenance["options"].clone())
+}
+
+/// A documented option that nothing reads is worse than none: each changes the experts' bytes, and is recorded.
+#[test]
+fn every_option_changes_the_bytes_and_is_recorded() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path(), "tiny");
+    let documents = CalibrationText { kind: TextKind::Documents, ..text(20, 64) };
+    let plain = || {
+        let mut options = options(Codec::Q2, CalibrationText { kind: TextKind::Documents, ..text(20, 64) });
+        options.calibration.as_mut().expect("there is one").tokens = Some(640);
+        options
+    };
+    type Change = fn(&mut QuantizeOptions, &mut Calibration);
+    let changes: [(&str, Change); 7] = [
+        ("codec", |options, _| options.codec = Codec::Q4),
+        ("seed", |options, _| options.seed = 1),
+        ("tokens", |_, how| how.tokens = Some(1024)),
+        ("only gate-up", |_, how| how.arm = Arm::GateUp),
+        ("only down", |_, how| how.arm = Arm::Down),
+        ("solver", |_, how| how.solver = Solver::GptqPlain),
+        ("text", |_, how| how.text.rows.iter_mut().for_each(|row| row.reverse())),
+    ];
+    let mut seen = vec![("nothing", made(&source, &folder.path().join("plain"), &plain()))];
+    let repeated = made(&source, &folder.path().join("again"), &plain());
+    assert!(seen[0].1 == repeated, "the same question has the same answer");
+    for (name, change) in changes {
+        let (mut options, mut how) =
+            (plain(), Calibration { tokens: Some(640), ..Calibration::new(documents.clone()) });
+        change(&mut options, &mut how);
+        options.calibration = Some(how);
+        seen.push((name, made(&source, &folder.path().join(name), &options)));
+    }
+    let none = QuantizeOptions { calibration: None, ..plain() };
+    seen.push(("no calibration", made(&source, &folder.path().join("none"), &none)));
+    for (i, (name, (bytes, says))) in seen.iter().enumerate() {
+        for (other, (others_bytes, other_says)) in &seen[..i] {
+            assert!(bytes != others_bytes, "{name} and {other}: the same bytes");
+            assert_ne!(says, other_says, "{name} and {other}: the same record");
+        }
+    }
+    assert_eq!(seen[2].1.1["seed"], 1, "the seed that was given, and no other");
+    assert_eq!(seen[0].1.1["calibration"]["instruction_set"], smoe_kernels::Isa::detect().name());
+}
+
+/// Only the same job is continued: a partial vault is refused to any other, and stays.
+#[test]
+fn other_inputs_do_not_continue_a_calibration() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path(), "tiny");
+    let plain = || options(Codec::Q2, text(20, 60));
+    let (whole, vault) = (folder.path().join("whole"), folder.path().join("v"));
+    quantize(&source, &whole, &plain(), &Control::silent()).expect("calibrated");
+    let cancel = AtomicBool::new(false);
+    let progress = |step: smoe_quantize::Progress| {
+        cancel.fetch_or(step.phase == "written", Ordering::Relaxed);
+    };
+    let control = Control { progress: &progress, cancel: &cancel, ..Control::silent() };
+    quantize(&source, &vault, &plain(), &control).expect_err("stopped behind the first layer");
+    type Change = fn(&mut QuantizeOptions, &mut Calibration);
+    let changes: [(&str, Change); 6] = [
+        ("tokens", |_, how| how.tokens = Some(600)),
+        ("arm", |_, how| how.arm = Arm::Down),
+        ("solver", |_, how| how.solver = Solver::GptqPlain),
+        ("text", |_, how| how.text.rows[3][3] += 1),
+        ("seed", |options, _| options.seed = 1),
+        ("codec", |options, _| options.codec = Codec::Q4),
+    ];
+    for (name, change) in changes {
+        let (mut options, mut how) = (plain(), Calibration::new(text(20, 60)));
+        change(&mut options, &mut how);
+        options.calibration = Some(how);
+        options.presence.resume = true;
+        let refused = quantize(&source, &vault, &options, &Control::silent()).expect_err("another job").to_string();
+        assert!(refused.contains("other options or sources"), "{name}: {refused}");
+    }
+    let mut same = plain();
+    same.presence.resume = true;
+    assert!(quantize(&source, &vault, &same, &Control::silent()).expect("continued").resumed);
+    assert!(fs::read(vault).expect("a vault") == fs::read(whole).expect("a vault"), "other bytes");
 }

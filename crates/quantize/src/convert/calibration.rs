@@ -127,6 +127,8 @@ impl Calibrating {
             "rank_bound": self.plan.rank_bound,
             "only": self.options.arm,
             "recipe": self.plan.recipe,
+            // Sums are rounded as it does: another set may choose some other codes, as good.
+            "instruction_set": self.options.isa.name(),
         })
     }
 }

@@ -6,8 +6,9 @@ use crate::calibrate::{Stream, Tamper};
 use crate::capture::{CalibrationText, TextKind};
 use crate::random::SplitMix64;
 use smoe_codec::Codec;
+use smoe_engine::observer::{At, Wants};
 use smoe_engine::sources::CheckpointExperts;
-use smoe_engine::{Engine, EngineOptions, Recording, Routes, Want};
+use smoe_engine::{Engine, EngineOptions, Observer, Routes, Want};
 use smoe_model::spec::ModelSpec;
 use smoe_model::store::TensorStore;
 use smoe_model::{Checkpoint, OpenOptions};
@@ -16,14 +17,39 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+/// What enters the experts of a layer for a text, and the router's choice.
+type Seen = (Vec<f32>, Routes);
+
 /// What the capture saw, by stream, layer and text.
 #[derive(Default)]
-struct Listener(Mutex<BTreeMap<(bool, usize, usize), Routes>>);
+struct Listener(Mutex<BTreeMap<(bool, usize, usize), Seen>>);
 
 impl Tamper for Listener {
-    fn captured(&self, layer: usize, stream: Stream, text: usize, (_, routes): (&mut Vec<f32>, &mut Routes)) {
-        let old = self.0.lock().expect("no panic").insert((stream == Stream::Reference, layer, text), routes.clone());
+    fn captured(&self, layer: usize, stream: Stream, text: usize, (inputs, routes): (&mut Vec<f32>, &mut Routes)) {
+        let (at, seen) = ((stream == Stream::Reference, layer, text), (inputs.clone(), routes.clone()));
+        let old = self.0.lock().expect("no panic").insert(at, seen);
         assert!(old.is_none(), "layer {layer}, text {text}: seen twice");
+    }
+}
+
+/// What a plain forward pass sees, by layer.
+#[derive(Default)]
+struct Plain(BTreeMap<usize, Seen>);
+
+impl Observer for Plain {
+    fn wants(&self) -> Wants {
+        Wants { moe_input: true, router: true, ..Wants::default() }
+    }
+
+    fn moe_input(&mut self, at: At, x: &[f32]) {
+        self.0.entry(at.layer).or_default().0.extend_from_slice(x);
+    }
+
+    fn router(&mut self, at: At, routes: &Routes) {
+        let own = &mut self.0.entry(at.layer).or_default().1;
+        own.k = routes.k;
+        own.ids.extend_from_slice(&routes.ids);
+        own.weights.extend_from_slice(&routes.weights);
     }
 }
 
@@ -69,16 +95,23 @@ fn check(folder: &Path) {
     let seen = listener.0.into_inner().expect("no panic");
     let first = spec.moe_layers().next().map(|(layer, _)| layer);
     for (i, row) in text.rows.iter().enumerate() {
-        let mut recording = Recording::default();
-        engine.forward(&mut engine.session(), row, &mut recording, Want::Nothing).expect("a forward pass");
-        assert_eq!(recording.routes.len(), spec.moe_layers().count(), "{name}");
-        for ((layer, plain), (_, moe)) in recording.routes.iter().zip(spec.moe_layers()) {
+        let mut plain = Plain::default();
+        engine.forward(&mut engine.session(), row, &mut plain, Want::Nothing).expect("a forward pass");
+        assert_eq!(plain.0.len(), spec.moe_layers().count(), "{name}");
+        for ((layer, (inputs, routes)), (_, moe)) in plain.0.iter().zip(spec.moe_layers()) {
             for reference in [false, true] {
-                let routes = &seen[&(reference, *layer, i)];
-                assert_eq!(routes.ids.len(), row.len() * moe.top_k, "{name}: layer {layer}, text {i}");
-                // Behind a quantised layer the other stream may route otherwise.
+                let found = &seen[&(reference, *layer, i)];
+                assert_eq!(found.1.ids.len(), row.len() * moe.top_k, "{name}: layer {layer}, text {i}");
+                // Behind a quantised layer the other stream sees and routes otherwise.
                 if reference || Some(*layer) == first {
-                    assert!(routes == plain, "{name}: layer {layer}, text {i}: other choices than the plain forward's");
+                    assert!(
+                        found.1 == *routes,
+                        "{name}: layer {layer}, text {i}: other choices than the plain forward's"
+                    );
+                    assert!(
+                        found.0 == *inputs,
+                        "{name}: layer {layer}, text {i}: other inputs than the plain forward's"
+                    );
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::{Calibration, QuantizeOptions, QuantizeReport, quantize_under};
 use crate::Control;
 use crate::calibrate::{
-    CalibrateError, Encoded, Moments, Projection, StatisticFault, Stream, Tamper, TensorAt, Untouched,
+    CalibrateError, Encoded, Moments, Projection, Solver, StatisticFault, Stream, Tamper, TensorAt, Untouched,
 };
 use crate::capture::{CalibrationText, TextKind};
 use crate::error::QuantizeError;
@@ -23,7 +23,7 @@ type Captured = fn((usize, usize), &mut Vec<f32>, &mut Routes);
 #[derive(Default)]
 struct Fault {
     captured: Option<Captured>,
-    moments: Option<fn(TensorAt, &mut Moments)>,
+    moments: Option<fn(TensorAt, [&mut Moments; 2])>,
     encoded: Option<fn(TensorAt, &Encoded, &mut Encoded)>,
     cannot: bool,
 }
@@ -39,9 +39,9 @@ impl Tamper for Fault {
         }
     }
 
-    fn moments(&self, at: TensorAt, seen: &mut Moments, _: &mut Moments) {
+    fn moments(&self, at: TensorAt, seen: &mut Moments, held: &mut Moments) {
         if let Some(change) = self.moments {
-            change(at, seen);
+            change(at, [seen, held]);
         }
     }
 
@@ -95,6 +95,12 @@ fn caught(fault: &Fault) -> CalibrateError {
     }
 }
 
+/// Writes a statistic.
+fn fill(moments: &mut Moments, value: impl Fn(usize, usize) -> f64) {
+    let cols = moments.cols();
+    (0..cols * cols).for_each(|at| moments.second[at] = value(at / cols, at % cols));
+}
+
 fn tensors(vault: &VaultFile) -> Vec<Value> {
     vault.manifest().provenance["experts"]["tensors"].as_array().expect("a list").clone()
 }
@@ -135,7 +141,7 @@ fn a_model_that_cannot_be_calibrated_is_refused_or_labelled() {
 
 #[test]
 fn dropped_statistics_of_one_expert_are_named() {
-    let drop = |at: TensorAt, seen: &mut Moments| {
+    let drop = |at: TensorAt, [seen, _]: [&mut Moments; 2]| {
         if (at.layer, at.expert) == (1, 6) {
             *seen = Moments::new(seen.cols(), seen.cross.is_some());
         }
@@ -147,12 +153,71 @@ fn dropped_statistics_of_one_expert_are_named() {
 
 #[test]
 fn statistics_equal_to_the_identity_are_named() {
-    let identity = |_: TensorAt, seen: &mut Moments| {
-        let cols = seen.cols();
-        (0..cols * cols).for_each(|at| seen.second[at] = if at % (cols + 1) == 0 { 1.0 } else { 0.0 });
-    };
+    let identity = |_: TensorAt, [seen, _]: [&mut Moments; 2]| fill(seen, |i, j| f64::from(u8::from(i == j)));
     let error = caught(&Fault { moments: Some(identity), ..Fault::default() });
     assert!(matches!(error, CalibrateError::Statistic { fault: StatisticFault::Identity(_), .. }), "{error}");
+}
+
+/// Whatever no activations give is refused under the name of its matrix, before a code is chosen from it.
+#[test]
+fn statistics_that_cannot_be_real_are_named() {
+    type Change = fn(TensorAt, [&mut Moments; 2]);
+    let spoil: [(Change, &str); 4] = [
+        (|_, [seen, _]| fill(seen, |_, _| 0.5), "constant"),
+        (|_, [seen, _]| seen.second[130] = f64::NAN, "not finite"),
+        (|_, [seen, _]| seen.second[0] = -1.0, "negative diagonal"),
+        (|_, parts| parts.into_iter().for_each(|m| fill(m, |i, j| 1.0 / (1.0 + (i + j) as f64))), "that of expert"),
+    ];
+    for (change, said) in spoil {
+        let error = caught(&Fault { moments: Some(change), ..Fault::default() });
+        assert!(matches!(error, CalibrateError::Statistic { .. }), "{error}");
+        let error = error.to_string();
+        assert!(error.starts_with("layer 0 expert ") && error.contains(said), "{error}");
+    }
+}
+
+/// A statistic without a factor: the damping is raised twice at most, and then the conversion fails by name; nothing is
+/// rounded to nearest in its place.
+#[test]
+fn a_statistic_without_a_factor_is_named() {
+    let break_it: fn(TensorAt, [&mut Moments; 2]) = |at, parts| {
+        if (at.layer, at.expert, at.projection) == (1, 2, Projection::Down) {
+            parts.into_iter().for_each(|m| m.second[1] = 1e9);
+        }
+    };
+    let error = caught(&Fault { moments: Some(break_it), ..Fault::default() });
+    let CalibrateError::NotPositiveDefinite { at, damping, .. } = error else { panic!("{error}") };
+    assert_eq!((at.layer, at.expert, at.projection), (1, 2, Projection::Down));
+    assert!((damping - 10.0).abs() < 1e-5, "0.1, raised tenfold twice: {damping}");
+}
+
+#[test]
+fn damping_that_was_raised_is_recorded_and_counted() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path());
+    // Diagonal 1, but for the first pair of columns a negative direction of 0.05.
+    let weaken: fn(TensorAt, [&mut Moments; 2]) = |at, [seen, held]| {
+        if (at.layer, at.expert, at.projection) == (2, 4, Projection::Down) {
+            fill(seen, |i, j| {
+                if i == j {
+                    1.0
+                } else if i + j == 1 {
+                    1.05
+                } else {
+                    0.0
+                }
+            });
+            fill(held, |_, _| 0.0);
+        }
+    };
+    let fault = Fault { moments: Some(weaken), ..Fault::default() };
+    let mut options = options(text(8, 40));
+    options.calibration.as_mut().expect("there is one").solver = Solver::GptqPlain;
+    let (report, vault) = convert((folder.path(), &source), &options, &fault).expect("with more damping");
+    assert_eq!(report.calibration.expect("a report").damping_raised, 1);
+    let raised: Vec<_> = tensors(&vault).into_iter().filter(|t| t["damping"].is_number()).collect();
+    assert_eq!(raised.len(), 1);
+    assert_eq!((&raised[0]["layer"], &raised[0]["expert"], &raised[0]["damping"]), (&2.into(), &4.into(), &0.1.into()));
 }
 
 #[test]
@@ -202,18 +267,19 @@ fn a_value_that_is_not_finite_names_layer_and_token() {
     }
 }
 
+/// Whoever chose expert 5 of layer 0 gets the first expert that it did not choose.
+fn unpopular((layer, _): (usize, usize), _: &mut Vec<f32>, routes: &mut Routes) {
+    for chosen in routes.ids.chunks_mut(2).filter(|_| layer == 0) {
+        let other = (0..8).find(|id| *id != 5 && !chosen.contains(id)).expect("eight experts");
+        chosen.iter_mut().filter(|id| **id == 5).for_each(|id| *id = other);
+    }
+}
+
 #[test]
 fn an_expert_that_no_token_reached_is_calibrated_on_the_prior_and_counted() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let source = checkpoint(folder.path());
-    // Whoever chose expert 5 of layer 0 gets the first expert that it did not choose.
-    let dead: Captured = |(layer, _), _, routes| {
-        for chosen in routes.ids.chunks_mut(2).filter(|_| layer == 0) {
-            let other = (0..8).find(|id| *id != 5 && !chosen.contains(id)).expect("eight experts");
-            chosen.iter_mut().filter(|id| **id == 5).for_each(|id| *id = other);
-        }
-    };
-    let fault = Fault { captured: Some(dead), ..Fault::default() };
+    let fault = Fault { captured: Some(unpopular), ..Fault::default() };
     let (report, vault) =
         convert((folder.path(), &source), &options(text(8, 40)), &fault).expect("calibrated all the same");
     assert_eq!(report.calibration.expect("a report").experts_without_tokens, 1);
@@ -228,22 +294,72 @@ fn an_expert_that_no_token_reached_is_calibrated_on_the_prior_and_counted() {
     }
 }
 
-/// Writes a bf16 zero over one value of a tensor.
-fn silence(checkpoint: &Path, tensor: &str, index: usize) {
+/// Textbook GPTQ has nothing to calibrate the down projection of such an expert on, and says so; the others are.
+#[test]
+fn plain_gptq_leaves_an_expert_without_tokens_by_name() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path());
+    let fault = Fault { captured: Some(unpopular), ..Fault::default() };
+    let mut options = options(text(8, 40));
+    options.calibration.as_mut().expect("there is one").solver = Solver::GptqPlain;
+    let (report, vault) = convert((folder.path(), &source), &options, &fault).expect("calibrated but for one");
+    assert_eq!((report.calibrated_tensors, report.rtn_tensors), (71, 1));
+    let rounded: Vec<_> = tensors(&vault).into_iter().filter(|t| t["made"] == "rtn").collect();
+    assert_eq!((rounded.len(), &rounded[0]["expert"], &rounded[0]["projection"]), (1, &5.into(), &"down".into()));
+    assert!(rounded[0]["why"].as_str().is_some_and(|why| why.contains("no token was routed")), "{}", rounded[0]);
+}
+
+/// Writes bf16 zeros over some values of a tensor.
+fn silence(checkpoint: &Path, tensor: &str, values: std::ops::Range<usize>) {
     let path = checkpoint.join("model.safetensors");
     let mut bytes = fs::read(&path).expect("a shard");
     let len = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + len]).expect("a header");
-    let at = 8 + len + header[tensor]["data_offsets"][0].as_u64().expect("an offset") as usize + 2 * index;
-    bytes[at..at + 2].fill(0);
+    let at = 8 + len + header[tensor]["data_offsets"][0].as_u64().expect("an offset") as usize;
+    bytes[at + 2 * values.start..at + 2 * values.end].fill(0);
     fs::write(path, bytes).expect("written");
+}
+
+/// Gate zero: its output is, and so is what down sees. Both are rounded, by name; all others are calibrated.
+#[test]
+fn a_dead_expert_is_exempt_by_name() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path());
+    silence(&source, "model.layers.1.mlp.experts.3.gate_proj.weight", 0..64 * 128);
+    let (report, vault) = convert((folder.path(), &source), &options(text(8, 40)), &Untouched).expect("calibrated");
+    assert_eq!((report.calibrated_tensors, report.rtn_tensors), (70, 2));
+    let rounded: Vec<_> = tensors(&vault).into_iter().filter(|t| t["made"] == "rtn").collect();
+    let says = |t: &Value| (t["layer"].clone(), t["expert"].clone(), t["projection"].clone(), t["why"].clone());
+    let expected = [("gate", "its weights are all zero"), ("down", "its inputs are zero on every token")];
+    let expected = expected.map(|(projection, why)| (1.into(), 3.into(), projection.into(), why.into()));
+    assert_eq!(rounded.iter().map(says).collect::<Vec<_>>(), expected);
+}
+
+/// Every column of a layer dead; every up matrix of a layer zero: nothing is left to calibrate there.
+#[test]
+fn a_layer_or_projection_with_no_calibrated_matrix_fails_by_name() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let source = checkpoint(folder.path());
+    let whole = fs::read(source.join("model.safetensors")).expect("a shard");
+    let up = |expert: usize| (format!("model.layers.2.mlp.experts.{expert}.up_proj.weight"), 64 * 128);
+    for (dead, place) in [
+        (vec![("model.layers.1.post_attention_layernorm.weight".to_owned(), 128)], "layer 1: no matrix was calibrated"),
+        ((0..8).map(up).collect(), "projection up: no matrix was calibrated"),
+    ] {
+        fs::write(source.join("model.safetensors"), &whole).expect("written");
+        dead.iter().for_each(|(tensor, len)| silence(&source, tensor, 0..*len));
+        let failed = convert((folder.path(), &source), &options(text(8, 40)), &Untouched);
+        let error = failed.map(|_| ()).expect_err("nothing to calibrate");
+        assert!(error.is_negative_result() && error.to_string().starts_with(place), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "something was left");
+    }
 }
 
 #[test]
 fn a_dead_input_column_keeps_its_nearest_codes() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let source = checkpoint(folder.path());
-    silence(&source, "model.layers.1.post_attention_layernorm.weight", 70);
+    silence(&source, "model.layers.1.post_attention_layernorm.weight", 70..71);
     let (_, vault) = convert((folder.path(), &source), &options(text(8, 40)), &Untouched).expect("calibrated");
     for tensor in tensors(&vault).iter().filter(|t| t["layer"] == 1 && t["projection"] != "down") {
         assert_eq!(tensor["dead_columns"], 1, "{tensor}");
