@@ -12,7 +12,9 @@ use clap::Args;
 use smoe_quantize::QuantizeError;
 use smoe_quantize::calibrate::{Arm, Solver};
 use smoe_quantize::capture::OwnText;
-use smoe_quantize::convert::{Calibration, Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize};
+use smoe_quantize::convert::{
+    Calibration, CalibrationReport, Presence, QuantizeOptions, QuantizeReport, TrunkStorage, quantize,
+};
 use std::path::PathBuf;
 
 /// Turn a checkpoint into a vault.
@@ -140,6 +142,9 @@ fn say(it: &QuantizeReport, ui: &Ui) -> std::io::Result<()> {
         bytes(it.expert_bytes)
     ))?;
     ui.line(format_args!("trunk       {}, {}", it.trunk, bytes(it.trunk_bytes)))?;
+    if let Some(found) = &it.calibration {
+        say_calibration(found, ui)?;
+    }
     if !it.dry_run {
         let rss = it.peak_rss_bytes.map(|peak| format!(", {} of memory at most", bytes(peak))).unwrap_or_default();
         let resumed = if it.resumed { ", resumed" } else { "" };
@@ -150,4 +155,20 @@ fn say(it: &QuantizeReport, ui: &Ui) -> std::io::Result<()> {
     }
     it.notes.iter().for_each(|note| ui.note(format_args!("note: {note}")));
     Ok(())
+}
+
+fn say_calibration(it: &CalibrationReport, ui: &Ui) -> std::io::Result<()> {
+    let (plan, all) = (&it.plan, it.calibrated + it.rtn);
+    let bounds = plan.tokens as f64 / plan.rank_bound;
+    ui.line(format_args!(
+        "calibrated  {} of {all} matrices on {} tokens, {bounds:.1} rank bounds",
+        it.calibrated, plan.tokens
+    ))?;
+    ui.line(format_args!(
+        "            output error {:.2} of round-to-nearest (held out {:.2}), {:.0} % of the codes differ; medians",
+        it.error_ratio.median,
+        it.held_out_error_ratio.median,
+        100.0 * it.codes_differ.median
+    ))?;
+    it.diagnostic.iter().try_for_each(|why| ui.line(format_args!("            a diagnosis, not for use: {why}")))
 }

@@ -3,7 +3,7 @@
 use super::calibration::{Calibrating, Making};
 use super::experts::Job;
 use super::provenance;
-use super::report::{CalibrationReport, method_notes};
+use super::report::{CalibrationReport, calibration_notes, method_notes};
 use super::trunk::{self, Planned};
 use super::{QuantizeOptions, QuantizeReport};
 use crate::calibrate::{Projection, Tamper, TensorAt, TensorReport, check_reports};
@@ -147,6 +147,7 @@ impl Prepared {
             let calibrated = CalibrationReport::new(calibrating, reports);
             report.calibrated_tensors = calibrated.calibrated as u64;
             report.rtn_tensors = calibrated.rtn as u64;
+            report.notes.extend(calibration_notes(reports));
             report.calibration = Some(calibrated);
         }
     }

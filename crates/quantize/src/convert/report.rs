@@ -1,7 +1,7 @@
 //! What a conversion did.
 
 use super::calibration::Calibrating;
-use crate::calibrate::{Outcome, Projection, TensorReport};
+use crate::calibrate::{Exempt, Outcome, Projection, TensorReport};
 use crate::capture::CapturePlan;
 use serde::Serialize;
 use smoe_codec::Codec;
@@ -126,6 +126,34 @@ impl CalibrationReport {
             diagnostic: calibrating.diagnostic.clone(),
         }
     }
+}
+
+/// What the reader should know of a calibration, in words.
+pub(super) fn calibration_notes(reports: &[TensorReport]) -> Vec<String> {
+    let gates = reports.iter().filter(|r| r.at.projection == Projection::Gate && r.tokens == 0);
+    let starved: Vec<_> = gates.map(|r| format!("layer {} expert {}", r.at.layer, r.at.expert)).collect();
+    let exempt = reports.iter().filter_map(|r| match r.outcome {
+        Outcome::Rtn { exempt: Exempt::NotAskedFor } | Outcome::Calibrated { .. } => None,
+        Outcome::Rtn { exempt } => Some(format!("{} ({})", r.at, exempt.reason())),
+    });
+    let exempt: Vec<_> = exempt.collect();
+    let mut notes = Vec::new();
+    if !starved.is_empty() {
+        let names = first_of(&starved);
+        notes.push(format!("{} experts saw no token, and lean on all tokens of their layer: {names}", starved.len()));
+    }
+    if !exempt.is_empty() {
+        notes.push(format!("{} matrices were rounded to nearest: {}", exempt.len(), first_of(&exempt)));
+    }
+    notes
+}
+
+/// The first of many, and how many more there are.
+fn first_of(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let rest = names.len().saturating_sub(SHOWN);
+    let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+    names[..names.len() - rest].join(", ") + &more
 }
 
 /// Says how the experts were made, in words.

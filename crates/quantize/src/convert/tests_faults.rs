@@ -283,6 +283,11 @@ fn an_expert_that_no_token_reached_is_calibrated_on_the_prior_and_counted() {
     let (report, vault) =
         convert((folder.path(), &source), &options(text(8, 40)), &fault).expect("calibrated all the same");
     assert_eq!(report.calibration.expect("a report").experts_without_tokens, 1);
+    assert!(
+        report.notes.iter().any(|n| n.contains("no token") && n.contains("layer 0 expert 5")),
+        "{:?}",
+        report.notes
+    );
     let on_prior: Vec<_> = tensors(&vault).into_iter().filter(|t| t["why"].is_string()).collect();
     assert_eq!(on_prior.len(), 3);
     for tensor in on_prior {
@@ -328,6 +333,8 @@ fn a_dead_expert_is_exempt_by_name() {
     silence(&source, "model.layers.1.mlp.experts.3.gate_proj.weight", 0..64 * 128);
     let (report, vault) = convert((folder.path(), &source), &options(text(8, 40)), &Untouched).expect("calibrated");
     assert_eq!((report.calibrated_tensors, report.rtn_tensors), (70, 2));
+    let named = "layer 1 expert 3 gate (its weights are all zero), layer 1 expert 3 down";
+    assert!(report.notes.iter().any(|note| note.contains(named)), "{:?}", report.notes);
     let rounded: Vec<_> = tensors(&vault).into_iter().filter(|t| t["made"] == "rtn").collect();
     let says = |t: &Value| (t["layer"].clone(), t["expert"].clone(), t["projection"].clone(), t["why"].clone());
     let expected = [("gate", "its weights are all zero"), ("down", "its inputs are zero on every token")];
