@@ -298,3 +298,22 @@ pub fn golden_arrays(ids: &[u32], logits: Vec<f32>, recording: Option<Recording>
     }
     arrays
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Relative to what is compared with, however small that is: nothing is equal for being near zero.
+    #[test]
+    fn a_result_of_zeros_fails_at_every_magnitude() {
+        for magnitude in [1e-20_f32, 1e-5, 1.0, 1e5] {
+            let wanted = [magnitude, -0.5 * magnitude, 0.25 * magnitude];
+            let (diff, most) = difference(&[0.0; 3], &wanted);
+            assert!(!within(diff / most), "{magnitude}");
+            let (diff, most) = difference(&wanted, &wanted);
+            assert!(within(diff / most), "{magnitude}");
+            let (diff, most) = difference(&[f32::NAN; 3], &wanted);
+            assert!(!within(diff / most), "{magnitude}");
+        }
+    }
+}

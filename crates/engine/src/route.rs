@@ -172,4 +172,56 @@ mod tests {
         assert_eq!(ids(&route(&moe, None, &[1.0; 4])), [0, 1]);
         assert_eq!(ids(&route(&moe, None, &[f32::NAN; 4])), [0, 1]);
     }
+
+    /// Once, in every way of scoring and normalising.
+    #[test]
+    fn the_scale_multiplies_the_weights_once() {
+        let logits = [0.3, -1.0, 2.0, 0.25, 1.5, -0.5];
+        let scores = [
+            RouterScore::Softmax,
+            RouterScore::Sigmoid,
+            RouterScore::SoftmaxOfChosen,
+            RouterScore::SparseMixer { jitter: 0.01 },
+        ];
+        for score in scores {
+            for normalise in [None, Some(Normalise { eps: 1e-20, floor: 0.0 })] {
+                let mut moe = moe(score, 6, 3);
+                moe.router.normalise = normalise;
+                let plain = route(&moe, Some(&[0.0; 6]), &logits);
+                moe.router.scale = 2.5;
+                for (a, b) in route(&moe, Some(&[0.0; 6]), &logits).iter().zip(&plain) {
+                    assert_eq!((a.0, a.1), (b.0, 2.5 * b.1), "{score:?}");
+                }
+            }
+        }
+    }
+
+    /// Scores near nothing beside a bias that is everything: the weights are those of the scores, finite, summing to 1.
+    #[test]
+    fn a_large_bias_takes_nothing_from_small_scores() {
+        let mut moe = moe(RouterScore::Sigmoid, 4, 2);
+        moe.router.normalise = Some(Normalise { eps: 1e-20, floor: 0.0 });
+        let chosen = route(&moe, Some(&[35.0, 35.5, 0.0, 34.0]), &[-16.0, -16.0, -15.0, -17.0]);
+        assert_eq!(ids(&chosen), [0, 1]);
+        let sum: f32 = chosen.iter().map(|c| c.1).sum();
+        assert!((sum - 1.0).abs() < 1e-6 && chosen.iter().all(|c| (c.1 - 0.5).abs() < 1e-6), "{chosen:?}");
+    }
+
+    /// Two biases that sixteen bits would make one.
+    #[test]
+    fn close_biases_keep_their_order() {
+        let moe = moe(RouterScore::Sigmoid, 3, 1);
+        for close in [1e-4, -1e-4] {
+            let chosen = route(&moe, Some(&[34.5, 34.5 + close, 0.0]), &[0.0; 3]);
+            assert_eq!(ids(&chosen), [u32::from(close > 0.0)]);
+        }
+    }
+
+    #[test]
+    fn sixteen_of_a_thousand_experts_are_chosen() {
+        let logits: Vec<f32> = (0..1024).map(|e| (e * 37 % 1024) as f32).collect();
+        let chosen = route(&moe(RouterScore::SoftmaxOfChosen, 1024, 16), None, &logits);
+        let most: Vec<f32> = chosen.iter().map(|c| logits[c.0 as usize]).collect();
+        assert_eq!(most, (1008..1024).rev().map(|e| e as f32).collect::<Vec<_>>());
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! A family file resolves `config.json` into this once; the vault stores it; the engine reads nothing else. Every
 //! field is resolved: a default of a family is written here as a value, so that a vault never depends on a default
-//! of the program that reads it.
+//! of the program that reads it; for the same reason a field that is missing there is an error, where its value may be
+//! `None` too.
 
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +93,7 @@ pub struct Multipliers {
 #[serde(deny_unknown_fields)]
 pub struct ControlTokens {
     /// Start of text.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub bos: Option<u32>,
     /// Ids that end a generation.
     pub eos: Vec<u32>,
@@ -131,6 +133,7 @@ pub struct Gqa {
     /// Factor of the attention logits before the softmax.
     pub scale: f32,
     /// Rotary embedding; `None` for a layer without positions.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub rope: Option<Rope>,
     /// Norm of queries and keys.
     pub qk_norm: QkNorm,
@@ -141,12 +144,14 @@ pub struct Gqa {
     /// Bias on the output projection.
     pub o_bias: bool,
     /// A token sees itself and the `window - 1` before it.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub window: Option<usize>,
     /// One extra logit per head in the softmax's denominator.
     pub sinks: bool,
     /// `q_proj` holds, per head, the query and then a gate: the head's output is multiplied by `sigmoid(gate)`.
     pub output_gate: bool,
     /// Queries, keys and values are clamped to `±clip` after the projection (OLMoE's `clip_qkv`).
+    #[serde(deserialize_with = "Option::deserialize")]
     pub clip_qkv: Option<f32>,
 }
 
@@ -171,6 +176,7 @@ pub struct Mla {
     /// Heads.
     pub heads: usize,
     /// Rank of the query's latent; `None` where `q_proj` is direct.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub q_rank: Option<usize>,
     /// Rank of the key-value latent: what the cache holds, beside the rotated key part.
     pub kv_rank: usize,
@@ -223,6 +229,7 @@ pub struct Rope {
     /// What was resolved, in words ("theta 1000000", "yarn factor 40 of 4096"), for people.
     pub origin: String,
     /// Positions up to which `inv_freq` holds, where another table would be needed beyond (LongRoPE).
+    #[serde(deserialize_with = "Option::deserialize")]
     pub limit: Option<usize>,
 }
 
@@ -266,6 +273,7 @@ pub struct MoeSpec {
     /// How scores and combine weights come from the router's logits.
     pub router: RouterSpec,
     /// The shared expert (several are one of their summed width).
+    #[serde(deserialize_with = "Option::deserialize")]
     pub shared: Option<SharedExpert>,
     /// Whether each expert's gate, up and down have biases (kept in f32).
     pub expert_bias: bool,
@@ -282,8 +290,10 @@ pub struct RouterSpec {
     /// A bias added to the scores for the choice only (`Part::RouterSelectionBias`).
     pub selection_bias: bool,
     /// Experts come in groups of which some are kept before the choice.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub groups: Option<ExpertGroups>,
     /// The chosen scores are divided by `max(sum, floor) + eps`.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub normalise: Option<Normalise>,
     /// The combine weights are multiplied by it, once, after normalisation.
     pub scale: f32,

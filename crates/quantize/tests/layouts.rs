@@ -7,9 +7,12 @@ use random_models::forge::golden_configs;
 use random_models::write_random;
 use smoe_codec::Codec;
 use smoe_engine::{Control as Steps, Engine, EngineOptions, GenerateParams, SamplerParams, Silent, Want, generate};
+use smoe_model::store::TensorStore;
+use smoe_model::{Checkpoint, OpenOptions};
 use smoe_quantize::Control;
 use smoe_quantize::convert::{Presence, QuantizeOptions, TrunkStorage, quantize};
 use smoe_quantize::export::{Element, HfOptions, to_hf};
+use smoe_vault::VaultFile;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -45,6 +48,24 @@ fn four_tokens(engine: &Engine) -> usize {
     generate(engine, &mut engine.session(), &[1, 2, 3], &params, control).expect("tokens").ids.len()
 }
 
+/// What routers choose by is in the vault as it was published, whatever the trunk's storage: dtype and bytes.
+fn check_trunk(case: &str, folder: &Path, vault: &Path) {
+    let source = Checkpoint::open(folder, &OpenOptions::default()).expect("a checkpoint").with_bf16_trunk();
+    let vault = VaultFile::open(vault).expect("a vault");
+    let mut biases = 0;
+    for tensor in vault.manifest().trunk.iter().filter(|tensor| tensor.dtype.name() != "Q8") {
+        let stored = source.stored(&tensor.name).unwrap_or_else(|| panic!("{case}: {}", tensor.name));
+        assert_eq!(tensor.dtype.name(), format!("{:?}", stored.dtype).to_uppercase(), "{case}: {}", tensor.name);
+        let (mut theirs, mut ours) = (vec![0; tensor.length as usize], vec![0; tensor.length as usize]);
+        source.read_stored(&tensor.name, 0, &mut theirs).expect("published");
+        vault.read_trunk(&tensor.name, 0, &mut ours).expect("stored");
+        assert!(theirs == ours, "{case}: {} changed", tensor.name);
+        biases += usize::from(tensor.name.contains("bias"));
+    }
+    let selects = source.spec().moe_layers().any(|(_, moe)| moe.router.selection_bias);
+    assert!(!selects || biases > 0, "{case}: no bias was compared");
+}
+
 /// One folder through the program.
 fn check(name: &str, folder: &Path, scratch: &Path) {
     let source = open(folder);
@@ -61,6 +82,7 @@ fn check(name: &str, folder: &Path, scratch: &Path) {
         quantize(folder, &vault, &options, &Control::silent()).unwrap_or_else(|e| panic!("{case}: {e}"));
         let faults = smoe_vault::verify(&vault, &mut |_, _| ()).expect("readable");
         assert!(faults.is_empty(), "{case}: {} faults", faults.len());
+        check_trunk(&case, folder, &vault);
         let engine = open(&vault);
         assert_eq!(four_tokens(&engine), 4, "{case}");
         let said = logits(&engine, 12);

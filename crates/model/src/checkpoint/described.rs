@@ -2,10 +2,10 @@
 //!
 //! [`understand`] runs what [`Checkpoint::open`](super::Checkpoint::open) runs before it reads a weight.
 
-use super::files::{self, Place};
+use super::files::{self, Place, Selection};
 use super::header::RawTensor;
 use super::shards::{self, Shards};
-use super::{Report, Settings, report};
+use super::{Report, Settings, Taken};
 use crate::error::CheckpointError;
 use crate::plan::{ConfigPlan, OpenOptions};
 use crate::role::Bindings;
@@ -58,16 +58,17 @@ pub fn understand(folder: &Folder, options: &OpenOptions) -> Result<Understood, 
     let place = Place { name: "folder".into(), has: &has };
     let present = folder.files.iter().map(|file| file.name.clone()).collect();
     let selection = files::choose(&place, present, folder.index.clone())?;
-    let mut headers = Vec::new();
-    for name in &selection.shards {
-        let Some(file) = folder.files.iter().find(|file| file.name == *name) else {
-            return Err(CheckpointError::file(name, "missing"));
-        };
-        headers.push((name.clone(), shards::entries(name, file.len, &|offset, out| file.read(offset, out))?));
-    }
-    let shards = Shards::of_headers(headers, selection.index.as_deref())?;
-    let (plan, bound) = settings.bind(&shards, options)?;
-    let report = report(&shards, &plan, &bound, selection.ignored);
+    let open = |selection: &Selection| {
+        let mut headers = Vec::new();
+        for name in &selection.shards {
+            let Some(file) = folder.files.iter().find(|file| file.name == *name) else {
+                return Err(CheckpointError::file(name, "missing"));
+            };
+            headers.push((name.clone(), shards::entries(name, file.len, &|offset, out| file.read(offset, out))?));
+        }
+        Shards::of_headers(headers, selection.index.as_deref())
+    };
+    let Taken { shards, plan, bound, report } = settings.take(selection, options, open)?;
     let tensors = shards.tensors().iter().map(|tensor| tensor.entry.clone()).collect();
     Ok(Understood { plan, bindings: bound.bindings, report, tensors })
 }

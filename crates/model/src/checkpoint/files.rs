@@ -1,10 +1,11 @@
 //! Which files of a folder are the checkpoint.
 //!
 //! With an index, the files that it names. Without one, `model.safetensors`, or a numbered series
-//! `model-0000i-of-0000n.safetensors` that must be complete. Other safetensors files are reported and left alone;
-//! folders inside the folder are not looked into (released copies of the weights lie in `original/` or `metal/`).
+//! `model-0000i-of-0000n.safetensors` that must be complete, or else all there are. Other safetensors files are reported
+//! and left alone, unless tensors of the model are missing and lie there ([`Selection::with_rest`]); folders inside the
+//! folder are not looked into (released copies of the weights lie in `original/` or `metal/`).
 
-use crate::error::{CheckpointError, list};
+use crate::error::CheckpointError;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -27,6 +28,17 @@ pub(crate) struct Selection {
     pub(crate) index: Option<Vec<u8>>,
     /// Safetensors files that are not read.
     pub(crate) ignored: Vec<String>,
+}
+
+impl Selection {
+    /// All files, where no index says which ones belong to the checkpoint and some were left alone.
+    pub(super) fn with_rest(&self) -> Option<Self> {
+        if self.index.is_some() || self.ignored.is_empty() {
+            return None;
+        }
+        let shards = self.shards.iter().chain(&self.ignored).cloned().collect();
+        Some(Self { shards, index: None, ignored: Vec::new() })
+    }
 }
 
 /// The index's name, for messages.
@@ -149,18 +161,18 @@ fn without_index(place: &Place<'_>, present: &[String]) -> Result<Vec<String>, C
                 None => Ok((1..=n).map(name).collect()),
             }
         }
-        (false, None, _) => fault(nothing(place, present)),
+        // Names by no pattern: the headers say what is in them.
+        (false, None, _) if !present.is_empty() => Ok(present.to_vec()),
+        (false, None, _) => fault(nothing(place)),
     }
 }
 
 /// What to say of a folder without a checkpoint.
-fn nothing(place: &Place<'_>, present: &[String]) -> String {
+fn nothing(place: &Place<'_>) -> String {
     let has = place.has;
     let expected = format!("expected {SINGLE}, or {INDEX} and its shards");
     if has("pytorch_model.bin") || has("pytorch_model.bin.index.json") {
         format!("holds weights as pytorch_model.bin, which is not read; {expected}: convert it to safetensors")
-    } else if !present.is_empty() {
-        format!("{expected}, found only {}", list(present, 5))
     } else {
         format!("holds no safetensors file; {expected}")
     }

@@ -11,7 +11,7 @@ mod shards;
 
 pub use shards::Shard;
 
-use crate::error::CheckpointError;
+use crate::error::{CheckpointError, list};
 use crate::families;
 use crate::formats;
 use crate::plan::{self, ConfigPlan, OpenOptions};
@@ -76,11 +76,11 @@ impl Checkpoint {
         let generation = json(GENERATION)?;
         let settings = Settings::parse(&config, generation.as_deref())?;
         let selection = files::select(folder)?;
-        let shards = Shards::open(folder, &selection)?;
-        let (plan, bound) = settings.bind(&shards, options)?;
+        let taken = settings.take(selection, options, |selection| Shards::open(folder, selection))?;
+        let Taken { shards, plan, bound, report } = taken;
         let mut this = Self {
             folder: folder.into(),
-            report: report(&shards, &plan, &bound, selection.ignored),
+            report,
             shards,
             bindings: bound.bindings,
             stored: BTreeMap::new(),
@@ -270,6 +270,34 @@ impl Settings {
         Ok(Self { source, family, generation })
     }
 
+    /// Binds the chosen files, or all of the folder where no index says which and the chosen ones are not enough.
+    fn take(
+        &self,
+        selection: files::Selection,
+        options: &OpenOptions,
+        open: impl Fn(&files::Selection) -> Result<Shards, CheckpointError>,
+    ) -> Result<Taken, CheckpointError> {
+        let bind = |selection: &files::Selection| {
+            let shards = open(selection)?;
+            let (plan, bound) = self.bind(&shards, options)?;
+            Ok((shards, plan, bound))
+        };
+        let (shards, plan, bound, ignored, more) = match (bind(&selection), selection.with_rest()) {
+            (Ok((shards, plan, bound)), _) => (shards, plan, bound, selection.ignored, Vec::new()),
+            (Err(first), None) => return Err(first),
+            (Err(first), Some(all)) => {
+                let (shards, plan, bound) = bind(&all).map_err(|_: CheckpointError| first)?;
+                (shards, plan, bound, Vec::new(), selection.ignored)
+            }
+        };
+        let mut report = report(&shards, &plan, &bound, ignored);
+        if !more.is_empty() {
+            let text = "there is no index, and tensors of the model lie in";
+            report.notes.push(format!("{text} {}, too: read as well", list(&more, 8)));
+        }
+        Ok(Taken { shards, plan, bound, report })
+    }
+
     /// Plans the model and binds the tensors, which must be those of the family.
     fn bind(&self, shards: &Shards, options: &OpenOptions) -> Result<(ConfigPlan, bind::Bound), CheckpointError> {
         families::confirm(self.family, &|mark| shards.tensors().iter().any(|t| t.entry.name.contains(mark)))?;
@@ -277,6 +305,14 @@ impl Settings {
         let bound = bind::bind(shards, self.family, &plan)?;
         Ok((plan, bound))
     }
+}
+
+/// A folder's files, bound.
+struct Taken {
+    shards: Shards,
+    plan: ConfigPlan,
+    bound: bind::Bound,
+    report: Report,
 }
 
 fn report(shards: &Shards, plan: &ConfigPlan, bound: &bind::Bound, ignored_files: Vec<String>) -> Report {

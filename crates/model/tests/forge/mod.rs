@@ -158,6 +158,13 @@ pub(crate) struct Opened {
     _folder: tempfile::TempDir,
 }
 
+impl Opened {
+    /// A checkpoint that was opened elsewhere.
+    pub(crate) fn of(checkpoint: Checkpoint, folder: tempfile::TempDir) -> Self {
+        Self { checkpoint, _folder: folder }
+    }
+}
+
 impl std::ops::Deref for Opened {
     type Target = Checkpoint;
 
@@ -169,4 +176,9 @@ impl std::ops::Deref for Opened {
 /// Opens a folder with default options.
 pub(crate) fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     Checkpoint::open(folder, &OpenOptions::default())
+}
+
+/// A random model of a golden config.
+pub(crate) fn read_golden(name: &str) -> Model {
+    of_config(golden_config(name))
 }
