@@ -68,6 +68,31 @@ pub fn readme_commands_exist(repository: &Repository) -> Faults {
     faults
 }
 
+/// Tests that documents name as `` `crates/…/file.rs::test` `` exist: a table of proofs does not outlive them.
+#[must_use]
+pub fn named_tests_exist(repository: &Repository) -> Faults {
+    let mut faults = Faults::new();
+    for (path, text) in repository.texts(".md") {
+        for named in text.split('`').skip(1).step_by(2) {
+            let Some((file, test)) = named.split_once(".rs::").filter(|(file, _)| file.starts_with("crates/")) else {
+                continue;
+            };
+            let file = format!("{file}.rs");
+            if !repository.texts(".rs").any(|(path, text)| path == file && is_test(text, test)) {
+                faults.push(format!("{path}: `{named}` is no test"));
+            }
+        }
+    }
+    faults
+}
+
+/// Whether a function of this name follows `#[test]`, perhaps after other attributes.
+fn is_test(text: &str, name: &str) -> bool {
+    let start = format!("fn {name}(");
+    let mut lines = text.lines().map(str::trim).rev().skip_while(|line| !line.starts_with(&start)).skip(1);
+    lines.by_ref().take_while(|line| line.starts_with("#[")).any(|line| line == "#[test]")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +110,16 @@ mod tests {
         let repository = Repository::of(&[("README.md", readme), ("Makefile", "demo: build\n"), (".ci/run", "")]);
         let faults = readme_commands_exist(&repository);
         assert_eq!(faults.len(), 2, "{faults:?}");
+    }
+
+    #[test]
+    fn tests_that_are_gone_are_found() {
+        let code = "#[test]\n#[cfg(unix)]\nfn a() {}\nfn b() {}\n";
+        let text = "`crates/x/t.rs::a` `crates/x/t.rs::b` `crates/x/gone.rs::a` `crates/x/t.rs` `std::fs`";
+        let repository = Repository::of(&[("docs/t.md", text), ("crates/x/t.rs", code)]);
+        assert_eq!(
+            named_tests_exist(&repository),
+            ["docs/t.md: `crates/x/t.rs::b` is no test", "docs/t.md: `crates/x/gone.rs::a` is no test"]
+        );
     }
 }

@@ -8,7 +8,7 @@ mod layout;
 mod repository;
 mod source;
 
-pub use docs::{links_are_alive, readme_commands_exist};
+pub use docs::{links_are_alive, named_tests_exist, readme_commands_exist};
 pub use layout::{arrows_point_up, crate_tables_are_true, crates_forbid_unsafe, file_names, file_sizes, lints_are_on};
 pub use repository::{File, Repository};
 pub use source::{family_names, file_lengths, ignored_tests, printing, safety_notes, sleeping_tests, todos};

@@ -29,6 +29,7 @@ rules![
     ignored_tests,
     links_are_alive,
     lints_are_on,
+    named_tests_exist,
     printing,
     readme_commands_exist,
     safety_notes,
