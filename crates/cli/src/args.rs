@@ -43,7 +43,8 @@ pub(crate) struct Compute {
     /// Memory that weights and caches may take, such as 16G.
     #[arg(long, value_name = "SIZE")]
     pub(crate) ram: Option<Size>,
-    /// Compute with f32 activations throughout (slower where an int8 path exists).
+    /// Run with activations as they are, not rounded to eight bits before each product with codes (slower). What measures
+    /// (eval, gate, logits) always does.
     #[arg(long)]
     pub(crate) exact: bool,
     /// Run a vault in spite of a failed verdict.

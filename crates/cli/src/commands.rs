@@ -1,6 +1,7 @@
 //! The commands, one a file.
 
 mod bench;
+mod bench_kernel;
 mod chat;
 mod completions;
 mod diagnose;

@@ -7,6 +7,7 @@ use crate::ui::{Size, Ui, bytes};
 use anyhow::Context;
 use serde_json::Value;
 use smoe_engine::VaultStore;
+use smoe_engine::cpu::Activations;
 use smoe_engine::{Engine, EngineOptions, MemoryEstimate};
 use smoe_model::counts::counts;
 use smoe_model::store::TensorStore;
@@ -30,11 +31,29 @@ pub(crate) struct Opened {
     pub(crate) generation_config: Value,
 }
 
-/// Opens a vault or a checkpoint folder.
+/// Opens a vault or a checkpoint folder, to measure it: with activations as they are.
 pub(crate) fn open(path: &Path, compute: &Compute, context: Option<usize>, ui: &Ui) -> anyhow::Result<Opened> {
+    open_with(path, compute, (context, Activations::F32), ui)
+}
+
+/// Opens a vault or a checkpoint folder to run it, the fastest way unless `--exact` says otherwise.
+pub(crate) fn open_to_run(path: &Path, compute: &Compute, context: Option<usize>, ui: &Ui) -> anyhow::Result<Opened> {
+    let activations = if compute.exact { Activations::F32 } else { Activations::fastest() };
+    if activations == Activations::F32 && !compute.exact {
+        ui.note("note: this CPU has no fast kernels; computing in plain code with f32 activations, slowly");
+    }
+    open_with(path, compute, (context, activations), ui)
+}
+
+fn open_with(
+    path: &Path,
+    compute: &Compute,
+    (context, activations): (Option<usize>, Activations),
+    ui: &Ui,
+) -> anyhow::Result<Opened> {
     refuse_gpu(compute)?;
     let threads = usize::from(compute.threads.unwrap_or(0));
-    let options = EngineOptions { threads, context, ..Default::default() };
+    let options = EngineOptions { threads, context, activations, ..Default::default() };
     let opened =
         if path.is_dir() { checkpoint(path, compute, options, ui)? } else { vault(path, compute, options, ui)? };
     if interrupt::requested() { Err(interrupt::error()) } else { Ok(opened) }

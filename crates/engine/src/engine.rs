@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, Span};
 use crate::check::{check, rope_limit};
-use crate::cpu::Cpu;
+use crate::cpu::{Activations, Cpu};
 use crate::error::EngineError;
 use crate::experts::ExpertSource;
 use crate::forward::{Memory, Model, Pass, Want};
@@ -23,11 +23,13 @@ pub struct EngineOptions {
     pub context: Option<usize>,
     /// Tokens that one pass of a prefill takes. Results do not depend on it; memory and speed do.
     pub chunk: usize,
+    /// How activations enter products with coded matrices, on the CPU.
+    pub activations: Activations,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { threads: 0, context: None, chunk: 512 }
+        Self { threads: 0, context: None, chunk: 512, activations: Activations::F32 }
     }
 }
 
@@ -53,7 +55,7 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Self, EngineError> {
         check(store.spec())?;
-        let backend = Cpu::new(options.threads, store.spec().hidden)?;
+        let backend = Cpu::new(options.threads, store.spec().hidden)?.with_activations(options.activations);
         Self::on(Box::new(backend), store, source, options)
     }
 

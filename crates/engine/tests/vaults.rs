@@ -5,6 +5,7 @@ mod synthetic;
 use serde_json::Value;
 use smoe_codec::{Codec, decode_row, encode_row};
 use smoe_engine::compare::TOLERANCE;
+use smoe_engine::cpu::Activations;
 use smoe_engine::sources::CheckpointExperts;
 use smoe_engine::{Engine, EngineOptions, Silent, VaultStore, Want};
 use smoe_model::role::Proj;
@@ -129,7 +130,7 @@ impl ExpertReader for Decoded {
     }
 }
 
-const OPTIONS: EngineOptions = EngineOptions { threads: 2, context: None, chunk: 512 };
+const OPTIONS: EngineOptions = EngineOptions { threads: 2, context: None, chunk: 512, activations: Activations::F32 };
 
 #[test]
 fn a_vault_computes_its_decoded_weights() {
@@ -146,6 +147,31 @@ fn a_vault_computes_its_decoded_weights() {
     let diff = want.iter().zip(&got).fold(0.0, |m: f32, (a, b)| m.max((a - b).abs()));
     assert!(diff <= TOLERANCE * most, "{diff} of {most}");
     assert!(vault.experts().resident_bytes() >= 12 * 4096);
+}
+
+/// In eight bits: close to the exact logits, and the same bits whatever chunks, threads and texts beside.
+#[test]
+fn eight_bit_activations_are_close_and_do_not_depend_on_the_call() {
+    let folder = Folder::new("int8");
+    let path = folder.0.join("v");
+    write(&path, &Synthetic::new(spec()), |_| ());
+    let open = |threads, activations| {
+        Engine::open(&path, &EngineOptions { threads, activations, ..EngineOptions::default() }).expect("opens")
+    };
+    let ids: Vec<u32> = (0..11).map(|i| 3 + 5 * i % 29).collect();
+    let logits = |engine: &Engine, chunk| {
+        let mut session = engine.session();
+        session.chunk = chunk;
+        engine.forward(&mut session, &ids, &mut Silent, Want::All).expect("logits")
+    };
+    let exact = logits(&open(1, Activations::F32), 11);
+    let wanted = logits(&open(1, Activations::Int8), 11);
+    let norm = |x: &mut dyn Iterator<Item = f32>| x.map(|v| f64::from(v * v)).sum::<f64>().sqrt();
+    let off = norm(&mut wanted.iter().zip(&exact).map(|(a, b)| a - b)) / norm(&mut exact.iter().copied());
+    assert!(off > 0.0 && off < 0.05, "{off}");
+    for (threads, chunk) in [(1, 1), (2, 4), (3, 11)] {
+        assert_eq!(logits(&open(threads, Activations::Int8), chunk), wanted, "{threads} threads, chunks of {chunk}");
+    }
 }
 
 #[test]

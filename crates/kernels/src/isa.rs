@@ -6,7 +6,13 @@ pub struct Avx2(());
 
 /// Proof that this CPU has AVX-512 F, BW, VL and DQ beside AVX2, FMA and F16C: only [`Avx512::detect`] makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Avx512(());
+pub struct Avx512 {
+    vnni: bool,
+}
+
+/// Proof that this CPU has AVX-512 VNNI beside what [`Avx512`] proves: only [`Avx512::vnni`] makes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vnni(());
 
 impl Avx2 {
     /// Asks the CPU.
@@ -31,9 +37,15 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512dq")
             && Avx2::detect().is_some()
         {
-            return Some(Self(()));
+            return Some(Self { vnni: is_x86_feature_detected!("avx512vnni") });
         }
         None
+    }
+
+    /// The instructions for four products of bytes at once, where the CPU has them.
+    #[must_use]
+    pub fn vnni(self) -> Option<Vnni> {
+        self.vnni.then_some(Vnni(()))
     }
 }
 
@@ -63,20 +75,33 @@ impl Isa {
         [Some(Self::Scalar), avx2, avx512].into_iter().flatten().collect()
     }
 
-    /// `scalar`, `avx2` or `avx512`.
+    /// [`Isa::available`], and AVX-512 without VNNI where the CPU has both: every path that the kernels have.
+    #[must_use]
+    pub fn paths() -> Vec<Self> {
+        let mut all = Self::available();
+        if let Some(Self::Avx512(avx512)) = all.last().copied()
+            && avx512.vnni
+        {
+            all.insert(all.len() - 1, Self::Avx512(Avx512 { vnni: false }));
+        }
+        all
+    }
+
+    /// `scalar`, `avx2`, `avx512-vnni`, or `avx512` where it is without VNNI.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2(_) => "avx2",
-            Self::Avx512(_) => "avx512",
+            Self::Avx512(Avx512 { vnni: false }) => "avx512",
+            Self::Avx512(Avx512 { vnni: true }) => "avx512-vnni",
         }
     }
 
     /// The instruction set of that name, where this machine has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::available().into_iter().find(|isa| isa.name() == name)
+        Self::paths().into_iter().find(|isa| isa.name() == name)
     }
 }
 
@@ -86,7 +111,7 @@ mod tests {
 
     #[test]
     fn detection_names_what_is_there() {
-        let all = Isa::available();
+        let all = Isa::paths();
         println!("instruction sets: {:?}", all.iter().map(|isa| isa.name()).collect::<Vec<_>>());
         assert_eq!(all.first(), Some(&Isa::Scalar));
         assert_eq!(all.last(), Some(&Isa::detect()));

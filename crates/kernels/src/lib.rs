@@ -11,6 +11,7 @@
 pub mod bench;
 mod compiled;
 mod encode;
+mod int8;
 mod isa;
 mod matmul;
 mod matrix;
@@ -18,6 +19,7 @@ mod simd;
 
 pub use compiled::{Compiled, compiled_for};
 pub use encode::{RowError, encode_rows, encode_rows_bf16};
-pub use isa::{Avx2, Avx512, Isa};
+pub use int8::{DRIFT, Int8, matmul_int8};
+pub use isa::{Avx2, Avx512, Isa, Vnni};
 pub use matmul::matmul;
 pub use matrix::{Data, Matrix, MatrixError};

@@ -1,6 +1,7 @@
 //! `smoe bench`.
 
 use super::Outcome;
+use super::bench_kernel::Kernel;
 use crate::ui::{Ui, count};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -11,6 +12,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  smoe bench kernel
   smoe bench quantize
   smoe bench quantize --seconds 5 --json")]
 pub(crate) struct Bench {
@@ -20,6 +22,7 @@ pub(crate) struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    Kernel(Kernel),
     /// How fast weights are encoded: bf16 in memory, one core.
     #[command(after_help = "Examples:\n  smoe bench quantize --seconds 5 --json")]
     Quantize {
@@ -31,8 +34,10 @@ enum What {
 
 impl Bench {
     pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
-        let What::Quantize { seconds } = self.what;
-        quantize(Duration::from_secs_f64(seconds), ui)
+        match self.what {
+            What::Kernel(kernel) => kernel.run(ui),
+            What::Quantize { seconds } => quantize(Duration::from_secs_f64(seconds), ui),
+        }
     }
 }
 
@@ -53,7 +58,7 @@ fn quantize(time: Duration, ui: &Ui) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|s| (0.01..=3600.0).contains(s));
     value.ok_or_else(|| "expected seconds, from 0.01 to 3600".into())
 }

@@ -45,7 +45,7 @@ enum Next {
 impl Chat {
     pub(crate) fn run(self, ui: &Ui) -> anyhow::Result<Outcome> {
         model::heed_verdict(&self.model, self.compute.force, ui)?;
-        let opened = model::open(&self.model, &self.compute, self.choice.context, ui)?;
+        let opened = model::open_to_run(&self.model, &self.compute, self.choice.context, ui)?;
         let name = self.model.display();
         if opened.text.as_ref().is_none_or(|text| !text.has_template()) {
             let missing = anyhow::anyhow!("{name}: has no tokenizer with a chat template");

@@ -57,7 +57,7 @@ impl Run {
             other => other.map(String::from),
         };
         model::heed_verdict(&self.model, self.compute.force, ui)?;
-        let opened = model::open(&self.model, &self.compute, self.choice.context, ui)?;
+        let opened = model::open_to_run(&self.model, &self.compute, self.choice.context, ui)?;
         let prompt = match (&self.ids, typed) {
             (Some(IdList(ids)), _) => ids.clone(),
             (None, typed) => {
@@ -78,6 +78,7 @@ impl Run {
             "stop": stop_word(generation.stop),
             "prefill_tokens_per_second": generation.prefill_tokens_per_second(),
             "decode_tokens_per_second": generation.decode_tokens_per_second(),
+            "backend": opened.engine.backend(),
             "peak_rss_bytes": smoe_engine::peak_rss_bytes(),
         }))?;
         if generation.stop == Stop::Cancelled { Err(interrupt::error()) } else { Ok(Outcome::Done) }

@@ -72,7 +72,8 @@ fn an_exported_checkpoint_says_what_its_vault_says() {
     smoe(&["quantize", text(&demo()), "-o", text(&vault), "--codec", "q2"]).expect(0);
     smoe(&["export", text(&vault), "--to", "hf", "-o", text(&folder), "--dtype", "f32"]).expect(0);
     let say = |model| {
-        let words = ["run", text(model), "-p", "Tell me", "-n", "16", "--temp", "0", "--ignore-eos", "--json"];
+        let words =
+            ["run", text(model), "-p", "Tell me", "-n", "16", "--temp", "0", "--ignore-eos", "--exact", "--json"];
         let json = smoe(&words).expect(0).json();
         (json["prompt_ids"].clone(), json["ids"].clone())
     };

@@ -35,6 +35,35 @@ pub struct Cpu {
     threads: usize,
     isa: Isa,
     hidden: usize,
+    activations: Activations,
+}
+
+/// How activations enter products with coded matrices. Matrices of plain numbers always take them as they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// As they are: what measures a vault, and what calibrates one.
+    #[default]
+    F32,
+    /// Rounded to eight bits in groups of 64 ([`smoe_kernels::Int8`]), which is faster, and off by
+    /// [`smoe_kernels::DRIFT`] at most.
+    Int8,
+}
+
+impl Activations {
+    /// Eight bits where this machine has a kernel for them.
+    #[must_use]
+    pub fn fastest() -> Self {
+        if Isa::detect() == Isa::Scalar { Self::F32 } else { Self::Int8 }
+    }
+
+    /// `f32` or `int8`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Int8 => "int8",
+        }
+    }
 }
 
 impl Cpu {
@@ -57,7 +86,14 @@ impl Cpu {
             .thread_name(|i| format!("smoe-{i}"))
             .build()
             .map_err(|e| EngineError::Threads { threads, cause: e.to_string() })?;
-        Ok(Self { pool, threads, isa, hidden })
+        Ok(Self { pool, threads, isa, hidden, activations: Activations::F32 })
+    }
+
+    /// With another kind of activations.
+    #[must_use]
+    pub fn with_activations(mut self, activations: Activations) -> Self {
+        self.activations = activations;
+        self
     }
 
     pub(crate) fn isa(&self) -> Isa {
@@ -71,7 +107,11 @@ impl Cpu {
 
 impl Backend for Cpu {
     fn describe(&self) -> String {
-        format!("cpu, {}, {} threads", self.isa.name(), self.threads)
+        let activations = match self.activations {
+            Activations::F32 => "",
+            Activations::Int8 => ", int8 activations",
+        };
+        format!("cpu, {}, {} threads{activations}", self.isa.name(), self.threads)
     }
 
     fn upload(&self, tensor: Tensor) -> Result<Matrix, EngineError> {

@@ -2,14 +2,14 @@
 
 use super::Cpu;
 use super::activate;
-use super::product::{expert_view, transpose};
+use super::product::{Tokens, expert_view, transpose};
 use crate::backend::ExpertsCall;
 use crate::error::EngineError;
-use crate::experts::{Expert, Pending};
+use crate::experts::{Expert, Part, Pending};
 use crate::math::axpy;
 use crate::observer::Routes;
 use rayon::prelude::*;
-use smoe_kernels::{Isa, Matrix as View, matmul};
+use smoe_kernels::{Int8, Isa, Matrix as View};
 use smoe_model::role::Proj;
 use smoe_model::spec::Activation;
 
@@ -94,10 +94,18 @@ impl Cpu {
         let total: usize = visits.iter().map(|v| v.slots.len()).sum();
         let mut parts: Vec<(Vec<f32>, Vec<f32>)> =
             visits.iter().map(|v| (vec![0.0; v.g.len()], vec![0.0; v.g.len()])).collect();
+        let sides: Vec<[Option<Int8>; 2]> = visits
+            .par_iter()
+            .map(|v| [self.side(v, Proj::Gate, None), self.side(v, Proj::Up, Some(Proj::Gate))])
+            .collect();
         let mut tasks = Vec::new();
-        for (visit, (gate, up)) in visits.iter().zip(&mut parts) {
-            self.tasks(visit, (Proj::Gate, &visit.x), (gate, total), &mut tasks);
-            self.tasks(visit, (Proj::Up, &visit.x), (up, total), &mut tasks);
+        for ((visit, [first, second]), (gate, up)) in visits.iter().zip(&sides).zip(&mut parts) {
+            let m = visit.slots.len();
+            let x = Tokens::of(first.as_ref(), &visit.x, m);
+            self.tasks(visit, (Proj::Gate, x), (gate, total), &mut tasks);
+            // One rounding serves both where they have one codec.
+            let x = Tokens::of(second.as_ref().or(first.as_ref()), &visit.x, m);
+            self.tasks(visit, (Proj::Up, x), (up, total), &mut tasks);
         }
         tasks.into_par_iter().with_max_len(1).for_each(Task::run);
         visits.par_iter_mut().zip(parts).for_each(|(visit, (gate, up))| {
@@ -115,9 +123,11 @@ impl Cpu {
     fn down(&self, visits: &mut [Visit]) {
         let total: usize = visits.iter().map(|v| v.slots.len()).sum();
         let mut parts: Vec<Vec<f32>> = visits.iter().map(|v| vec![0.0; v.y.len()]).collect();
+        let sides: Vec<Option<Int8>> = visits.par_iter().map(|v| self.side(v, Proj::Down, None)).collect();
         let mut tasks = Vec::new();
-        for (visit, part) in visits.iter().zip(&mut parts) {
-            self.tasks(visit, (Proj::Down, &visit.g), (part, total), &mut tasks);
+        for ((visit, side), part) in visits.iter().zip(&sides).zip(&mut parts) {
+            let g = Tokens::of(side.as_ref(), &visit.g, visit.slots.len());
+            self.tasks(visit, (Proj::Down, g), (part, total), &mut tasks);
         }
         tasks.into_par_iter().with_max_len(1).for_each(Task::run);
         visits.par_iter_mut().zip(parts).for_each(|(visit, part)| {
@@ -127,11 +137,21 @@ impl Cpu {
         });
     }
 
+    /// What a visit's matrix is multiplied with, in eight bits where that is how; nothing where the rounding for the
+    /// matrix `beside` serves it too.
+    fn side(&self, visit: &Visit, proj: Proj, beside: Option<Proj>) -> Option<Int8> {
+        if beside.is_some_and(|beside| same_codec(&visit.expert, beside, proj)) {
+            return None;
+        }
+        let x = if proj == Proj::Down { &visit.g } else { &visit.x };
+        self.rounded(&expert_view(&visit.expert, proj), x, visit.slots.len())
+    }
+
     /// Cuts one matrix of a visit into tasks over rows; `out` is `[rows, slots]`, `total` the tokens of all visits.
     fn tasks<'a>(
         &self,
         visit: &'a Visit,
-        (proj, x): (Proj, &'a [f32]),
+        (proj, x): (Proj, Tokens<'a>),
         (out, total): (&'a mut [f32], usize),
         tasks: &mut Vec<Task<'a>>,
     ) {
@@ -175,12 +195,21 @@ impl Visit {
     }
 }
 
+/// Whether two matrices of an expert are stored alike.
+fn same_codec(expert: &Expert, a: Proj, b: Proj) -> bool {
+    match (expert.part(a), expert.part(b)) {
+        (Part::Coded { codec: a, .. }, Part::Coded { codec: b, .. }) => a == b,
+        (Part::Dense { .. }, Part::Dense { .. }) => true,
+        _ => false,
+    }
+}
+
 /// Some rows of one expert's matrix.
 struct Task<'a> {
     isa: Isa,
     view: View<'a>,
     first: usize,
-    x: &'a [f32],
+    x: Tokens<'a>,
     m: usize,
     out: &'a mut [f32],
 }
@@ -188,7 +217,7 @@ struct Task<'a> {
 impl Task<'_> {
     fn run(self) {
         let rows = self.first..self.first + self.out.len() / self.m;
-        matmul(self.isa, &self.view, rows, self.x, self.m, self.out);
+        self.x.product(self.isa, &self.view, rows, self.out);
     }
 }
 

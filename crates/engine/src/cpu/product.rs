@@ -2,12 +2,14 @@
 
 use super::Cpu;
 
+use super::Activations;
 use crate::experts::{Expert, Part};
 use rayon::prelude::*;
 use smoe_codec::{Codec, half};
-use smoe_kernels::{Data, Matrix as View, matmul};
+use smoe_kernels::{Data, Int8, Isa, Matrix as View, matmul, matmul_int8};
 use smoe_model::role::Proj;
 use smoe_model::store::{Dtype, Tensor, q8_scales_at};
+use std::ops::Range;
 
 /// Multiply-adds below which a task is not worth a thread's attention (about 5 us).
 const TASK: usize = 1 << 16;
@@ -73,14 +75,48 @@ impl Cpu {
 
     /// `out[r, t] = view[r] . x[t]`.
     fn rows_product(&self, view: &View<'_>, x: &[f32], n: usize, out: &mut [f32]) {
+        let rounded = self.rounded(view, x, n);
+        let x = Tokens::of(rounded.as_ref(), x, n);
         let block = self.rows_per_task(view.rows(), view.cols(), n);
         if block >= view.rows() {
-            return matmul(self.isa(), view, 0..view.rows(), x, n, out);
+            return x.product(self.isa(), view, 0..view.rows(), out);
         }
         out.par_chunks_mut(block * n).enumerate().for_each(|(i, out)| {
             let first = i * block;
-            matmul(self.isa(), view, first..first + out.len() / n, x, n, out);
+            x.product(self.isa(), view, first..first + out.len() / n, out);
         });
+    }
+}
+
+impl Cpu {
+    /// `x` `[n, cols]` in eight bits, where this backend has its activations so and the matrix is coded.
+    pub(super) fn rounded(&self, view: &View<'_>, x: &[f32], n: usize) -> Option<Int8> {
+        match (self.activations, view.data()) {
+            (Activations::Int8, Data::Coded { codec, .. }) => Some(Int8::new(self.isa(), codec, x, n, view.cols())),
+            _ => None,
+        }
+    }
+}
+
+/// The tokens of a product.
+#[derive(Clone, Copy)]
+pub(super) enum Tokens<'a> {
+    F32(&'a [f32], usize),
+    Int8(&'a Int8),
+}
+
+impl<'a> Tokens<'a> {
+    /// The rounded ones where there are any.
+    pub(super) fn of(rounded: Option<&'a Int8>, x: &'a [f32], n: usize) -> Self {
+        rounded.map_or(Self::F32(x, n), Self::Int8)
+    }
+
+    /// `out[r, t]` for some rows of the matrix.
+    pub(super) fn product(self, isa: Isa, view: &View<'_>, rows: Range<usize>, out: &mut [f32]) {
+        match self {
+            Self::F32(x, n) => matmul(isa, view, rows, x, n, out),
+            Self::Int8(x) => matmul_int8(isa, view, rows, x, out),
+        }
     }
 }
 
