@@ -8,6 +8,7 @@
 //! Activations are f32, `[tokens, width]` row-major. Every operation computes each token's row in an order that does
 //! not depend on the number of tokens in the call.
 
+use crate::cpu::Activations;
 use crate::error::EngineError;
 use crate::experts::ExpertSource;
 use crate::observer::Routes;
@@ -90,6 +91,11 @@ pub struct Span {
 pub trait Backend: Send + Sync {
     /// Name and width for people: "cpu, avx2, 2 threads".
     fn describe(&self) -> String;
+    /// Takes activations so from now on; `false` where the backend knows no such choice.
+    fn set_activations(&mut self, activations: Activations) -> bool {
+        let _ = activations;
+        false
+    }
     /// Takes over a weight matrix, packed as stored.
     fn upload(&self, tensor: Tensor) -> Result<Matrix, EngineError>;
     /// Takes over values.

@@ -98,6 +98,11 @@ impl Engine {
         self.backend.describe()
     }
 
+    /// Takes activations so from now on; `false` where the backend knows no such choice.
+    pub fn set_activations(&mut self, activations: Activations) -> bool {
+        self.backend.set_activations(activations)
+    }
+
     /// The routed experts.
     pub fn experts(&self) -> &dyn ExpertSource {
         &*self.source

@@ -114,6 +114,11 @@ impl Backend for Cpu {
         format!("cpu, {}, {} threads{activations}", self.isa.name(), self.threads)
     }
 
+    fn set_activations(&mut self, activations: Activations) -> bool {
+        self.activations = activations;
+        true
+    }
+
     fn upload(&self, tensor: Tensor) -> Result<Matrix, EngineError> {
         let (rows, cols) = (tensor.rows, tensor.cols);
         if tensor.bytes.len() != tensor.dtype.bytes(rows, cols) {

@@ -93,6 +93,8 @@ struct Findings {
     equality: Option<Equality>,
     chunks: PathDifference,
     instruction_sets: Vec<(&'static str, PathDifference)>,
+    /// The candidate as it is run against the candidate as it is measured.
+    as_run: Option<PathDifference>,
     decode: Option<PathDifference>,
     /// The survey, or the fault of the candidate that ended it.
     survey: Result<Survey, String>,
@@ -135,7 +137,9 @@ pub fn gate(
     let mut places = Places::default();
     add_baselines(&mut arms, &mut places, &claims, (subjects, &reference, &engine), (&pool, control))?;
     let text = (dropped, windows.tokens(), calibration.is_some());
-    let findings = find(&arms, places, (claims, text), (&reference, &kept), (&pool, control))?;
+    let as_run = paths::as_run(&mut arms[0].engine, &kept, &pool);
+    let mut findings = find(&arms, places, (claims, text), (&reference, &kept), (&pool, control))?;
+    findings.as_run = if findings.survey.is_ok() { as_run? } else { None };
     Ok(summary::report(&findings, (&arms, places), &reference, &kept, options))
 }
 
@@ -222,6 +226,7 @@ fn find(
         equality,
         chunks,
         instruction_sets,
+        as_run: None,
         decode,
         survey,
         decoded,

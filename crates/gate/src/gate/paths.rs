@@ -5,6 +5,7 @@
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
+use smoe_engine::cpu::Activations;
 use smoe_engine::observer::{At, Observer, Routes, Wants};
 use smoe_engine::{Engine, Want};
 use smoe_kernels::Isa;
@@ -116,6 +117,27 @@ pub(crate) fn instruction_sets(
         found.push((isa.name(), PathDifference { kld: kld / (ids.len() - 1) as f64, ways, two_ran }));
     }
     Ok(found)
+}
+
+/// A vault as `run` computes it, with activations in eight bits, against the same vault with activations as they are, on
+/// the start of the first window. Nothing where the CPU has no fast kernels and runs as it measures.
+pub(crate) fn as_run(
+    vault: &mut Engine,
+    windows: &Windows,
+    pool: &ThreadPool,
+) -> Result<Option<PathDifference>, GateError> {
+    if Activations::fastest() == Activations::F32 {
+        return Ok(None);
+    }
+    let ids = start(windows);
+    let (exact, _) = run(vault, ids, LONG)?;
+    let measured = vault.backend();
+    vault.set_activations(Activations::Int8);
+    let (rounded, runs) = (run(vault, ids, LONG), vault.backend());
+    vault.set_activations(Activations::F32);
+    let kld = divergence(pool, ids, &exact, &rounded?.0) / (ids.len() - 1) as f64;
+    let two_ran = runs != measured;
+    Ok(Some(PathDifference { kld, ways: [measured, runs], two_ran }))
 }
 
 fn start(windows: &Windows) -> &[u32] {

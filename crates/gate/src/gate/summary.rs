@@ -93,6 +93,7 @@ fn candidate_checks(found: &Findings, candidate: &ArmReport, arm: &Arm, bound: f
     for (name, difference) in &found.instruction_sets {
         all.push(checks::same_path(&format!("noise_floor_{name}"), difference, bound));
     }
+    all.extend(found.as_run.iter().map(|as_run| checks::same_path("noise_floor_as_run", as_run, bound)));
     all.extend(found.decode.iter().map(|decode| checks::same_path("decode_path", decode, bound)));
     if found.claims.making == Making::Calibrated {
         let all_tokens = found.text_tokens as f64;
