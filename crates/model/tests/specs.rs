@@ -6,7 +6,7 @@ mod forge;
 use forge::{golden_config, golden_configs};
 use serde_json::{Value, json};
 use smoe_model::counts::counts;
-use smoe_model::spec::{LayerSpec, Mixer};
+use smoe_model::spec::{Activation, LayerSpec, Mixer};
 use smoe_model::{CheckpointError, ConfigPlan, ModelSpec, OpenOptions, families};
 use std::path::{Path, PathBuf};
 
@@ -239,7 +239,10 @@ fn attention_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
         ("hunyuan_v1_moe", "rope_scaling.mscale", json!(4.0), Same),
         ("hunyuan_v1_moe", "rope_scaling.alpha", json!(4.0), Other),
         ("hunyuan_v1_moe", "use_cla", json!(true), Refused("true is not supported")),
-        ("gpt_oss", "swiglu_limit", json!(3.0), Same),
+        ("gpt_oss", "swiglu_limit", json!(3.0), Same), // Without `swiglu_alpha` it is older than the key's effect.
+        ("gpt_oss", "swiglu_alpha", json!(1.702), Same),
+        ("gpt_oss", "swiglu_alpha", json!(1.0), Other),
+        ("gpt_oss", "swiglu_alpha", json!("1.702"), Refused("expected a number")),
         ("gpt_oss", "hidden_act", json!("gelu"), Same),
         ("gpt_oss", "initial_context_length", json!(3), Same),
         ("gpt_oss", "rope_scaling", Value::Null, Refused("missing")),
@@ -283,6 +286,8 @@ fn general_cases() -> Vec<(&'static str, &'static str, Value, Effect)> {
         ("granitemoe", "logits_scaling", Value::Null, Refused("`logits_scaling`: missing")),
         ("granitemoe", "logits_scaling", json!(0), Refused("other than 0")),
         ("granitemoe", "logits_scaling", json!(3.0), Other),
+        ("granitemoe", "position_embedding_type", json!("rope"), Same),
+        ("granitemoe", "position_embedding_type", json!("nope"), Refused("\"nope\" is not supported in granitemoe")),
         ("qwen3_moe", "rms_norm_eps", json!(1e-5), Other),
         ("qwen3_moe", "rms_norm_eps", json!("1e-5"), Refused("expected a number, found \"1e-5\"")),
         ("qwen3_moe", "tie_word_embeddings", json!(true), Other),
@@ -424,6 +429,7 @@ fn null_is_refused_where_a_missing_key_means_something_else() {
         ("glm4_moe", "partial_rotary_factor"),
         ("qwen3_next", "norm_topk_prob"),
         ("gpt_oss", "attention_bias"),
+        ("granitemoe", "position_embedding_type"),
         ("lfm2_moe", "tie_word_embeddings"),
         ("lfm2_moe", "use_expert_bias"),
         ("ernie4_5_moe", "tie_word_embeddings"),
@@ -472,6 +478,23 @@ fn windows_begin_at_a_layer() {
     assert_eq!(windows(&config), [None, None]);
     config.as_object_mut().expect("an object").remove("sliding_window");
     assert_eq!(windows(&config), [None, Some(4096)]);
+}
+
+/// The clamp is a key's where the config is of the generation that writes both, and the family's in older ones.
+#[test]
+fn the_clamp_is_the_configs_where_the_config_states_the_activation() {
+    let act = |limit: Value, alpha: Value| {
+        let mut config = golden_config("gpt_oss");
+        set(&mut config, "swiglu_limit", &limit);
+        set(&mut config, "swiglu_alpha", &alpha);
+        plan(&config).map(|plan| plan.spec.moe_layers().next().expect("a layer with experts").1.act)
+    };
+    let clamped = |limit, alpha| Activation::ClampedSwiGlu { limit, alpha };
+    assert_eq!(act(json!(3.0), json!(1.5)).expect("a spec"), clamped(3.0, 1.5));
+    assert_eq!(act(Value::Null, json!(1.5)).expect("a spec"), clamped(7.0, 1.5));
+    assert_eq!(act(json!(3.0), Value::Null).expect("a spec"), clamped(7.0, 1.702));
+    let error = act(json!(0), json!(1.5)).expect_err("a clamp to nothing").to_string();
+    assert!(error.contains("`swiglu_limit`: expected a number above 0"), "{error}");
 }
 
 #[test]

@@ -80,6 +80,9 @@ pub(crate) enum Field {
     Groups,
     GroupsKept,
     GroupMethod,
+    // The gated activation
+    GateAlpha,
+    GateLimit,
     // Which layers have experts
     FirstDense,
     MoeEvery,
@@ -121,11 +124,13 @@ pub(crate) struct Key {
 }
 
 /// A key whose value must be one of a list, for the rest of the family follows from it. Missing is as good, and so is
-/// null but where the list says that the key must be true.
+/// null, mostly.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fixed {
     pub(crate) name: &'static str,
     pub(crate) values: &'static [Lit],
+    /// Whether null says nothing; else it is another value, which is not supported.
+    pub(crate) idle_null: bool,
 }
 
 /// A required key.
@@ -155,7 +160,14 @@ pub(crate) const fn or(name: &'static [&'static str], field: Field, value: Lit, 
 
 /// A key with a closed list of values.
 pub(crate) const fn only(name: &'static str, values: &'static [Lit]) -> Fixed {
-    Fixed { name, values }
+    // Null counts as false.
+    let idle_null = !matches!(values, [Lit::Bool(true)]);
+    Fixed { name, values, idle_null }
+}
+
+/// A key with a closed list of values in which null would be another.
+pub(crate) const fn only_stated(name: &'static str, values: &'static [Lit]) -> Fixed {
+    Fixed { name, values, idle_null: false }
 }
 
 /// Keys without a meaning for inference in any family.

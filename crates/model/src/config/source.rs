@@ -107,8 +107,7 @@ impl Table {
                 values.set(key.field, path(name), value.clone())?;
             } else if let Some(fixed) = self.fixed.iter().find(|fixed| fixed.name == name) {
                 if !fixed.values.iter().any(|lit| lit.equals(value)) {
-                    let known: Vec<String> = fixed.values.iter().map(Lit::to_string).collect();
-                    let text = format!("{value} is not supported in {family}; expected {}", known.join(" or "));
+                    let text = format!("{value} is not supported in {family}; expected {}", fixed.expected());
                     return Err(CheckpointError::key(path(name), text));
                 }
             } else if !IDLE.contains(&name) && !self.idle.iter().any(|list| list.contains(&name)) {
@@ -130,7 +129,7 @@ impl Table {
         let text = match (key.map(|key| key.absent), fixed) {
             (Some(Absent::Means(Lit::Bool(false) | Lit::Empty, _)), _) => return Ok(()),
             (Some(Absent::Means(value, _)), _) => format!("null is not what a missing key means ({value}); state it"),
-            (_, Some(fixed)) if fixed.values == [Lit::Bool(true)] => "null counts as false; expected true".to_owned(),
+            (_, Some(fixed)) if !fixed.idle_null => format!("null is not supported; expected {}", fixed.expected()),
             _ => return Ok(()),
         };
         Err(CheckpointError::key(path(name), text))
@@ -140,6 +139,12 @@ impl Table {
 fn unknown(key: &str, family: &str) -> CheckpointError {
     CheckpointError::key(key, format!("not known in {family}, and it could change results"))
         .hint(format!("if you know that it does not, pass --ignore-config {key}"))
+}
+
+impl Fixed {
+    fn expected(&self) -> String {
+        self.values.iter().map(Lit::to_string).collect::<Vec<_>>().join(" or ")
+    }
 }
 
 impl Lit {

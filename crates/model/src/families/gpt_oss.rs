@@ -29,11 +29,14 @@ pub(super) const FAMILY: Family = Family {
             need(&["num_local_experts", "num_experts"], Field::Experts),
             need(&["num_experts_per_tok"], Field::TopK),
             need(&["intermediate_size"], Field::ExpertWidth),
+            // Versions up to 5.17 clamp at 7 whatever `swiglu_limit` says. Later ones (5.24) write and heed both keys.
+            may(&["swiglu_alpha"], Field::GateAlpha),
+            may(&["swiglu_limit"], Field::GateLimit),
         ],
     ],
     fixed: &[],
-    // The clamp is 7 and the activation its own, whatever `swiglu_limit` and `hidden_act` say.
-    idle: &[&["experts_per_token", "hidden_act", "initial_context_length", "swiglu_limit"]],
+    // The activation is its own, whatever `hidden_act` says.
+    idle: &[&["experts_per_token", "hidden_act", "initial_context_length"]],
     arch: Arch {
         qkv_bias: Flag::Key,
         o_bias: Flag::Key,

@@ -3,7 +3,7 @@
 
 use super::family::{Arch, ExpertNames, Family, Flag, Fused, Marks, PLAIN};
 use super::names;
-use crate::config::{Field, Lit, may, need, only, or};
+use crate::config::{Field, Lit, may, need, only, only_stated, or};
 use crate::role::Part;
 use crate::spec::RouterScore;
 
@@ -31,7 +31,11 @@ pub(super) const FAMILY: Family = Family {
             need(&["intermediate_size"], Field::ExpertWidth),
         ],
     ],
-    fixed: &[only("hidden_act", &[Lit::Str("silu")])],
+    fixed: &[
+        only("hidden_act", &[Lit::Str("silu")]),
+        // Versions before 5 write it, and have no positions where it says anything else.
+        only_stated("position_embedding_type", &[Lit::Str("rope")]),
+    ],
     idle: &[],
     arch: Arch { qkv_bias: Flag::Key, o_bias: Flag::Key, score: RouterScore::SoftmaxOfChosen, ..PLAIN },
     prefixes: &["model."],

@@ -4,7 +4,7 @@ use super::Builder;
 use crate::config::Field;
 use crate::error::CheckpointError;
 use crate::families::{GroupRule, NormalRule, SharedRule};
-use crate::spec::{ExpertGroups, Mlp, MoeSpec, Normalise, RouterScore, RouterSpec, SharedExpert};
+use crate::spec::{Activation, ExpertGroups, Mlp, MoeSpec, Normalise, RouterScore, RouterSpec, SharedExpert};
 
 impl Builder<'_> {
     /// The feed-forward part of every layer.
@@ -20,7 +20,7 @@ impl Builder<'_> {
             let mlp = if moe {
                 Mlp::Moe(self.moe(i)?)
             } else {
-                Mlp::Dense { width: self.values.size(Field::DenseWidth)?, act: self.arch.act }
+                Mlp::Dense { width: self.values.size(Field::DenseWidth)?, act: self.activation()? }
             };
             of_kind.push(mlp);
         }
@@ -89,7 +89,22 @@ impl Builder<'_> {
             scale: values.number_or_off(Field::RouterScale)?.unwrap_or(1.0) as f32,
         };
         let shared = self.shared(layer, width)?;
-        Ok(MoeSpec { experts, top_k, width, act: arch.act, router, shared, expert_bias: arch.expert_bias })
+        Ok(MoeSpec { experts, top_k, width, act: self.activation()?, router, shared, expert_bias: arch.expert_bias })
+    }
+
+    /// The family's activation, with the constants of the config where it states the first of them: a config without
+    /// it is older than the keys, and the family's constants hold.
+    fn activation(&self) -> Result<Activation, CheckpointError> {
+        match self.arch.act {
+            Activation::ClampedSwiGlu { limit, .. } if self.values.get(Field::GateAlpha).is_some() => {
+                let limit = match self.values.get(Field::GateLimit) {
+                    Some(_) => self.values.positive(Field::GateLimit)? as f32,
+                    None => limit,
+                };
+                Ok(Activation::ClampedSwiGlu { limit, alpha: self.values.number(Field::GateAlpha)? as f32 })
+            }
+            act => Ok(act),
+        }
     }
 
     fn score(&self) -> Result<RouterScore, CheckpointError> {
