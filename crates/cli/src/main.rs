@@ -9,6 +9,7 @@ mod fault;
 mod interrupt;
 mod job;
 mod model;
+mod streaming;
 mod ui;
 
 use std::process::ExitCode;

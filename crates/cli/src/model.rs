@@ -3,6 +3,7 @@
 use crate::args::{Compute, Gpu};
 use crate::fault::Hint;
 use crate::interrupt;
+use crate::streaming::{self, Streaming};
 use crate::ui::{Size, Ui, bytes};
 use anyhow::Context;
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub(crate) struct Opened {
     pub(crate) text: Option<TextModel>,
     /// generation_config.json, or null.
     pub(crate) generation_config: Value,
+    /// Where the experts come from a drive.
+    pub(crate) streaming: Option<Streaming>,
 }
 
 /// Opens a vault or a checkpoint folder, to measure it: with activations as they are.
@@ -117,11 +120,11 @@ fn checkpoint(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &U
     let resident = Resident { spec: checkpoint.spec(), trunk: 2 * counted.trunk, experts: 2 * counted.experts };
     keep_promise(&resident, compute.ram, &mut options, ui).with_context(|| name(path))?;
     let engine = Engine::of_checkpoint(&Arc::new(checkpoint), &options).with_context(|| name(path))?;
-    Ok(Opened { engine, text, generation_config })
+    Ok(Opened { engine, text, generation_config, streaming: None })
 }
 
 /// Opens a vault.
-fn vault(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &Ui) -> anyhow::Result<Opened> {
+fn vault(path: &Path, compute: &Compute, options: EngineOptions, ui: &Ui) -> anyhow::Result<Opened> {
     let store = VaultStore::open(path)?;
     let text = text_of_vault(store.file())?;
     let generation_config = match store.file().section(GENERATION_CONFIG)? {
@@ -130,15 +133,8 @@ fn vault(path: &Path, compute: &Compute, mut options: EngineOptions, ui: &Ui) ->
         }
         None => Value::Null,
     };
-    let manifest = store.file().manifest();
-    let resident = Resident {
-        spec: store.spec(),
-        trunk: manifest.trunk.iter().map(|tensor| tensor.length).sum(),
-        experts: store.file().experts().iter().map(|record| record.length).sum(),
-    };
-    keep_promise(&resident, compute.ram, &mut options, ui).with_context(|| name(path))?;
-    let engine = Engine::of_vault(&store, &options)?;
-    Ok(Opened { engine, text, generation_config })
+    let (engine, streaming) = streaming::open(path, &store, compute, options, ui).with_context(|| name(path))?;
+    Ok(Opened { engine, text, generation_config, streaming })
 }
 
 /// The tokenizer of a checkpoint folder, where it has one.

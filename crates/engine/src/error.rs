@@ -81,6 +81,24 @@ pub enum EngineError {
         /// Position in the session.
         position: usize,
     },
+    /// An expert could not be read; several may have waited for the same read.
+    #[error("{0}")]
+    Expert(std::sync::Arc<VaultError>),
+    /// A drive did not answer.
+    #[error(
+        "layer {layer}, expert {expert}: {what} in {seconds} s; the drive may be gone or busy, or --ram too small for so \
+         many at once"
+    )]
+    Stalled {
+        /// Layer.
+        layer: usize,
+        /// Expert.
+        expert: u32,
+        /// What did not happen.
+        what: &'static str,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// A wait was given up because the user wished so.
     #[error("interrupted")]
     Interrupted,

@@ -127,3 +127,37 @@ pub trait ExpertSource: Send + Sync {
     /// Bytes that the source holds in memory when everything was used once.
     fn resident_bytes(&self) -> u64;
 }
+
+impl<T: ExpertSource + ?Sized> ExpertSource for Arc<T> {
+    fn fetch(&self, layer: usize, ids: &[u32]) -> Result<Vec<Expert>, EngineError> {
+        (**self).fetch(layer, ids)
+    }
+
+    fn request(&self, layer: usize, ids: &[u32]) -> Result<Vec<Pending>, EngineError> {
+        (**self).request(layer, ids)
+    }
+
+    fn at_once(&self) -> usize {
+        (**self).at_once()
+    }
+
+    fn holds(&self, layer: usize, id: u32) -> bool {
+        (**self).holds(layer, id)
+    }
+
+    fn expect(&self, layer: usize, ids: &[u32]) {
+        (**self).expect(layer, ids);
+    }
+
+    fn wants_guesses(&self) -> bool {
+        (**self).wants_guesses()
+    }
+
+    fn guess(&self, layer: usize, ids: &[u32]) {
+        (**self).guess(layer, ids);
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        (**self).resident_bytes()
+    }
+}

@@ -11,7 +11,6 @@ pub mod diagnose;
 mod disk;
 mod error;
 pub mod export;
-mod memory;
 mod opened;
 pub mod plan;
 pub mod random;

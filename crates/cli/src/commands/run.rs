@@ -4,6 +4,7 @@ use super::Outcome;
 use super::generation::{Choice, answer, note, stdin_text, stop_word};
 use crate::args::Compute;
 use crate::fault::Hint;
+use crate::streaming::Streaming;
 use crate::ui::{Ui, parse_ids};
 use crate::{interrupt, model};
 use anyhow::Context;
@@ -71,6 +72,9 @@ impl Run {
         let said = answer(&opened, &mut session, &prompt, &params, ui)?;
         let generation = &said.generation;
         note(generation, opened.engine.context(), ui);
+        if let Some(streaming) = &opened.streaming {
+            ui.note(streaming.describe());
+        }
         ui.object(&json!({
             "prompt_ids": prompt,
             "ids": generation.ids,
@@ -78,6 +82,7 @@ impl Run {
             "stop": stop_word(generation.stop),
             "prefill_tokens_per_second": generation.prefill_tokens_per_second(),
             "decode_tokens_per_second": generation.decode_tokens_per_second(),
+            "streaming": opened.streaming.as_ref().map(Streaming::json),
             "backend": opened.engine.backend(),
             "peak_rss_bytes": smoe_engine::peak_rss_bytes(),
         }))?;

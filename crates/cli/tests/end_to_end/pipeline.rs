@@ -221,6 +221,32 @@ fn memory_is_promised_before_anything_is_loaded() {
     run(&["1G"]).expect(0);
 }
 
+/// With less and less memory: all in it, then streamed, then refused before anything is loaded; the answer is one.
+#[test]
+fn a_vault_larger_than_its_memory_says_the_same() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let vault = scratch.path().join("demo.vault");
+    smoe(&["quantize", text(&demo()), "-o", text(&vault), "--codec", "q4"]).expect(0);
+    let words = ["run", text(&vault), "-p", "Tell me", "-n", "12", "--temp", "0", "--ignore-eos", "--json", "--ram"];
+    let whole = smoe(&[&words[..], &["4G"]].concat()).expect(0).json();
+    assert!(whole["streaming"].is_null(), "{whole}");
+    let none = smoe(&[&words[..], &["1M"]].concat()).expect(2);
+    assert!(none.stderr.contains("--ram allows 1.05 MB") && none.stderr.contains("hint: "), "{}", none.stderr);
+    let mut streamed = 0;
+    for mib in 64..96 {
+        let ran = smoe(&[&words[..], &[&format!("{mib}M")]].concat());
+        if !ran.stderr.contains("streaming: ") {
+            continue;
+        }
+        let json = ran.expect(0).json();
+        assert_eq!(json["ids"], whole["ids"], "{mib} MiB");
+        let (reads, budget) = (json["streaming"]["reads"].as_u64(), json["streaming"]["budget_bytes"].as_u64());
+        assert!(reads > Some(0) && budget > Some(0), "{json}");
+        streamed += 1;
+    }
+    assert!(streamed > 0, "no amount of memory was too little for all and enough for some");
+}
+
 #[test]
 fn a_synthetic_vault_runs() {
     let scratch = tempfile::tempdir().expect("a scratch folder");

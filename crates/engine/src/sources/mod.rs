@@ -4,4 +4,4 @@ mod checkpoint;
 mod vault;
 
 pub use checkpoint::CheckpointExperts;
-pub use vault::{BlobExperts, VaultExperts};
+pub use vault::{BlobExperts, ExpertPlace, VaultExperts, expert_places};

@@ -19,25 +19,46 @@ impl VaultExperts {
     /// # Errors
     /// An expert that is missing, has another shape than the spec says, cannot be read or is damaged.
     pub fn load(file: &VaultFile, spec: &ModelSpec) -> Result<Self, EngineError> {
-        let mut layouts = Layouts::default();
-        // All shapes before the first read: what does not fit is refused at once.
-        let mut records = Vec::new();
-        for (layer, moe) in spec.moe_layers() {
-            for expert in 0..moe.experts {
-                let record = record_of(file, spec.hidden, (layer, expert), moe)?;
-                records.push((layer, *record, layouts.of(file, record)?));
-            }
-        }
-        let mut layers: Vec<Vec<Expert>> = spec.layers.iter().map(|_| Vec::new()).collect();
+        let mut layers: Vec<Vec<Expert>> = Vec::new();
         let mut total = 0;
-        for (layer, record, layout) in records {
-            let blob = file.read_blob(&record)?;
-            total += blob.len() as u64;
-            let bytes: PinnedBytes = Arc::new(blob);
-            layers[layer].push(Expert { layout, bytes });
+        for places in expert_places(file, spec)? {
+            let mut layer = Vec::with_capacity(places.len());
+            for ExpertPlace { record, layout } in places {
+                let blob = file.read_blob(&record)?;
+                total += blob.len() as u64;
+                let bytes: PinnedBytes = Arc::new(blob);
+                layer.push(Expert { layout, bytes });
+            }
+            layers.push(layer);
         }
         Ok(Self { layers, bytes: total })
     }
+}
+
+/// Where an expert lies in a vault, and how its blob is laid out.
+#[derive(Debug, Clone)]
+pub struct ExpertPlace {
+    /// Its record.
+    pub record: ExpertRecord,
+    /// Its layout, shared by all that are alike.
+    pub layout: Arc<ExpertLayout>,
+}
+
+/// The experts that `spec` asks for, by layer; none for layers without experts. Nothing is read: what does not fit is
+/// refused at once.
+///
+/// # Errors
+/// An expert that is missing or has another shape than the spec says.
+pub fn expert_places(file: &VaultFile, spec: &ModelSpec) -> Result<Vec<Vec<ExpertPlace>>, EngineError> {
+    let mut layouts = Layouts::default();
+    let mut layers: Vec<Vec<ExpertPlace>> = spec.layers.iter().map(|_| Vec::new()).collect();
+    for (layer, moe) in spec.moe_layers() {
+        for expert in 0..moe.experts {
+            let record = *record_of(file, spec.hidden, (layer, expert), moe)?;
+            layers[layer].push(ExpertPlace { record, layout: layouts.of(file, &record)? });
+        }
+    }
+    Ok(layers)
 }
 
 /// The record of an expert, of the shape that the spec says.

@@ -3,10 +3,9 @@
 use super::text::{CalibrationText, TextKind, WINDOW};
 use crate::control::{Control, Progress};
 use crate::error::{QuantizeError, Result};
-use crate::memory::machine_memory;
 use crate::random::SplitMix64;
 use rayon::prelude::*;
-use smoe_engine::{Engine, EngineError, EngineOptions};
+use smoe_engine::{Engine, EngineError, EngineOptions, machine_memory};
 use smoe_model::spec::ModelSpec;
 use smoe_model::store::TensorStore;
 use smoe_model::{Checkpoint, OpenOptions};

@@ -4,7 +4,6 @@ mod sizes;
 mod source;
 
 use crate::error::Result;
-use crate::memory::machine_memory;
 use serde::Serialize;
 use smoe_codec::Codec;
 use std::path::Path;
@@ -102,7 +101,7 @@ pub struct PlanReport {
 pub fn plan(path: &Path, options: &PlanOptions) -> Result<PlanReport> {
     let source = source::read(path, options)?;
     let sizes = sizes::measure(&source, options)?;
-    let ram = options.ram.or_else(machine_memory);
+    let ram = options.ram.or_else(smoe_engine::machine_memory);
     let floor = sizes.floor.total();
     let rate = options.drive_gbps * 1e9;
     let cycle = sizes.token_cycle as f64;

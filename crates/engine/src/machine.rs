@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 /// The lesser of the memory that is available and what the control group leaves; `None` where the system does not say.
-pub(crate) fn machine_memory() -> Option<u64> {
+#[must_use]
+pub fn machine_memory() -> Option<u64> {
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
     let limit = fs::read_to_string("/proc/self/cgroup")
         .ok()
