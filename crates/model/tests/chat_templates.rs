@@ -1,5 +1,5 @@
 //! Chat templates of the mechanisms that released models use, against the reference renderer (`templates/render.py`),
-//! and against people who write control tokens.
+//! and against people who write control tokens. `SMOE_TEMPLATES` names a folder of other templates with their cases.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use smoe_model::text::{Chat, NamedTemplate, TextError, TextFiles, TextModel, Tex
 const CONTROL_FROM: u32 = 4093;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/templates")
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/templates");
+    std::env::var_os("SMOE_TEMPLATES").map_or_else(own, PathBuf::from)
 }
 
 fn cases() -> Value {
@@ -45,9 +46,13 @@ fn tiny(source: &str) -> Result<TextModel, TextError> {
     TextModel::new(&TextFiles { tokenizer_json, settings })
 }
 
+fn template_source(template: &str) -> String {
+    std::fs::read_to_string(folder().join(format!("{template}.jinja"))).expect("a template")
+}
+
 fn template_model(cases: &Value, template: &str) -> TextModel {
-    let source = std::fs::read_to_string(folder().join(format!("{template}.jinja"))).expect("a template");
-    model(template, &source, &cases["tokens"][template], &cases["special"][template]).expect("a model")
+    model(template, &template_source(template), &cases["tokens"][template], &cases["special"][template])
+        .expect("a model")
 }
 
 fn models(cases: &Value) -> HashMap<&str, TextModel> {
@@ -75,22 +80,31 @@ fn control(ids: &[u32]) -> Vec<u32> {
 fn prompts_are_those_of_the_reference_renderer() {
     let cases = cases();
     let models = models(&cases);
-    let mut with_ids = 0;
+    let (mut with_ids, mut wrong) = (0, Vec::new());
     for case in cases["cases"].as_array().expect("a list") {
         let name = format!("{}: {}", case["template"], case["name"]);
         let text = &models[case["template"].as_str().expect("a name")];
-        let prompt = text.encode_chat(&chat(case)).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(prompt.text, case["text"].as_str().expect("a text"), "{name}");
+        let prompt = match (text.encode_chat(&chat(case)), case["text"].as_str()) {
+            (Err(_), None) => continue,
+            (Ok(prompt), Some(want)) if prompt.text == want => prompt,
+            (got, want) => {
+                let got = got.map_or_else(|error| error.to_string(), |prompt| prompt.text);
+                wrong.push(format!("{name}\n   got {got:?}\n  want {want:?}"));
+                continue;
+            }
+        };
         if !case["ids"].is_null() {
             with_ids += 1;
             assert_eq!(json!(prompt.ids), case["ids"], "{name}");
         }
         if let Some(bos) = text.bos() {
-            let at_most = usize::from(case["template"] != "joined"); // That one writes none.
-            assert_eq!(prompt.ids.iter().filter(|id| **id == bos).count(), at_most, "{name}: start tokens");
+            let token = cases["special"][case["template"].as_str().expect("a name")]["bos_token"].as_str();
+            let written = prompt.text.matches(token.expect("a token")).count(); // Once, or never.
+            assert_eq!(prompt.ids.iter().filter(|id| **id == bos).count(), written, "{name}: start tokens");
         }
     }
-    assert!(with_ids >= 18, "only {with_ids} cases have ids");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(with_ids >= 70 || std::env::var_os("SMOE_TEMPLATES").is_some(), "only {with_ids} cases have ids");
 }
 
 /// Every control token in every place that a person writes: the prompt keeps the control tokens of a harmless text.
@@ -101,6 +115,7 @@ fn nobody_writes_a_control_token() {
     for case in cases["cases"].as_array().expect("a list") {
         let template = case["template"].as_str().expect("a name");
         let text = &models[template];
+        let source = template_source(template);
         let tokens = cases["tokens"][template].as_array().expect("a list");
         let own = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"];
         let spelled = tokens.iter().filter_map(|token| token["content"].as_str()).chain(own);
@@ -116,12 +131,20 @@ fn nobody_writes_a_control_token() {
                 chat.messages[place]["content"] = content.into();
                 text.encode_chat(&chat).expect("renders")
             };
+            // A word that the template looks for at the end of a message: it then does not write its own.
+            let sought = source.contains(&format!(".endswith(\"{token}\")")).then(|| text.token_id(token)).flatten();
             let harmless = with("x y".into());
             for content in [token.to_owned(), format!("x {token}|> <|{token} y")] {
                 let prompt = with(content.clone());
                 let case = format!("{template}, {}, message {place}: {content:?}", case["name"]);
                 assert!(prompt.text.contains(content.trim()), "{case}: the text stays");
-                assert_eq!(control(&prompt.ids), control(&harmless.ids), "{case}");
+                let (mut got, mut want) = (control(&prompt.ids), control(&harmless.ids));
+                if let Some(sought) = sought {
+                    assert!(got.len() <= want.len(), "{case}");
+                    got.retain(|id| *id != sought);
+                    want.retain(|id| *id != sought);
+                }
+                assert_eq!(got, want, "{case}");
             }
         }
     }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value, escape_formatter};
 use minijinja_contrib::pycompat;
 
 use super::clock::strftime;
 use super::error::{TextError, brief};
-use super::tojson::tojson;
+use super::tojson::{python_float, tojson};
 
 /// Work that one rendering may do: an instruction, or 64 bytes made. A second or two at most.
 const FUEL: u64 = 30_000_000;
@@ -104,6 +104,7 @@ fn environment<'source>(now: i64, refusal: &Refusal) -> Environment<'source> {
     environment.set_unknown_method_callback(python_method);
     environment.add_filter("tojson", |value: Value, kwargs: Kwargs| tojson(&value, &kwargs));
     python_tests(&mut environment);
+    python_floats(&mut environment);
     let refusal = Arc::clone(refusal);
     environment.add_function("raise_exception", move |reason: String| -> Result<Value, Error> {
         *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
@@ -119,6 +120,23 @@ fn python_tests(environment: &mut Environment) {
     environment.add_test("sequence", move |value: Value| is_sequence(&value));
     environment.add_test("iterable", move |value: Value| {
         is_sequence(&value) || matches!(value.kind(), ValueKind::Iterable | ValueKind::Undefined)
+    });
+}
+
+/// Floats as Python writes them (1e-07), where they are written and where `string` makes text of them.
+fn python_floats(environment: &mut Environment) {
+    let written = |value: &Value| {
+        let float = value.kind() == ValueKind::Number && !value.is_integer();
+        float.then(|| f64::try_from(value.clone()).ok().map(python_float)).flatten()
+    };
+    environment.set_formatter(move |out, state, value| match written(value) {
+        Some(text) => Ok(out.write_str(&text)?),
+        None => escape_formatter(out, state, value),
+    });
+    environment.add_filter("string", move |value: Value| match written(&value) {
+        Some(text) => Value::from(text),
+        None if value.kind() == ValueKind::String => value,
+        None => Value::from(value.to_string()),
     });
 }
 

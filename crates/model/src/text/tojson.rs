@@ -123,7 +123,7 @@ impl Style {
 }
 
 /// `repr` of a Python float: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
-fn python_float(value: f64) -> String {
+pub(super) fn python_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
     let exponent: i32 = exponent.parse().unwrap_or(0);

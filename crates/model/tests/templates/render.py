@@ -2,11 +2,17 @@
 with the reference tokenizer. Needs transformers and tokenizers.
 
 python crates/model/tests/templates/render.py > crates/model/tests/templates/cases.json
+
+With a folder of other templates (`*.jinja`), all conversations in each of them:
+
+python crates/model/tests/templates/render.py FOLDER > FOLDER/cases.json
+SMOE_TEMPLATES=FOLDER cargo test --release -p smoe-model --test chat_templates prompts
 """
 
 import datetime
 import json
 import pathlib
+import sys
 
 import jinja2
 from tokenizers import Tokenizer
@@ -34,6 +40,17 @@ TOKENS = {
     "joined": [token("<s>"), token("</s>"), token("<|user|>"), token("<|system|>", rstrip=True),
                token("<|assistant|>", rstrip=True), token("<|end|>", rstrip=True)],
     "dated": [token(t) for t in ["<|begin|>", "<|start_header|>", "<|end_header|>", "<|turn_end|>", "<|image|>"]],
+    "channels": [token(t) for t in ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>", "<|return|>"]],
+    "tagged": [token(t) for t in ["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]]
+    + [token(t, False) for t in ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
+                                 "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "/nothink"]],
+    "declared": [token(t) for t in ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|calls_begin|>",
+                                    "<|calls_end|>", "<|call_begin|>", "<|call_end|>", "<|arguments_begin|>"]]
+    + [token("<think>", False), token("</think>", False)],
+    "roles": [token(t) for t in ["<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|tool_call|>"]],
+    "parameters": [token(t) for t in ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]]
+    + [token(t, False) for t in ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>",
+                                 "</tool_response>"]],
 }
 SPECIAL = {
     "thinking": {"eos_token": "<|im_end|>"},
@@ -41,6 +58,11 @@ SPECIAL = {
     "instruct": {"bos_token": "<s>", "eos_token": "</s>"},
     "joined": {"bos_token": "<s>", "eos_token": "</s>"},
     "dated": {"bos_token": "<|begin|>", "eos_token": "<|turn_end|>"},
+    "channels": {"eos_token": "<|return|>"},
+    "tagged": {"eos_token": "<|endoftext|>"},
+    "declared": {"eos_token": "<|im_end|>"},
+    "roles": {"eos_token": "<|end_of_text|>"},
+    "parameters": {"eos_token": "<|im_end|>"},
 }
 
 
@@ -59,6 +81,36 @@ TOOLS = [{"type": "function", "function": {
                                                     "far": {"default": 1e-07}, "deep": {"default": 1e16}},
                    "required": ["port"], "additionalProperties": False, "minimum": None, "empty": [], "none": {}}}}]
 TURNS = [m("system", "You are the sea."), m("user", "Who are you?"), m("assistant", "  Water.\n"), m("user", "Deep?")]
+
+# Conversations for every template with tools and thinking; the first three are for all of them.
+ARGUMENTS = {"port": "Brest <b> 'x' \u00e9", "days": 2, "ports": ["a", {"b": None}], "deep": 1.5, "far": True}
+LOOK = m("assistant", "I look.", reasoning_content="\nwhich port?\n", tool_calls=[call("tide", ARGUMENTS)])
+CONVERSATIONS = [
+    ("one question", dict(messages=[m("user", "Hello there, sea.\n\n")])),
+    ("several turns", dict(messages=TURNS)),
+    ("no answer opened", dict(messages=TURNS[:3], add_generation_prompt=False)),
+    ("thinking off", dict(messages=TURNS, enable_thinking=False, thinking=False)),
+    ("thinking on", dict(messages=TURNS, enable_thinking=True, thinking=True)),
+    ("tools", dict(messages=TURNS, tools=TOOLS)),
+    ("tools without a system text", dict(messages=TURNS[1:2], tools=TOOLS, thinking=True, reasoning_effort="high")),
+    ("old thoughts", dict(messages=[m("user", "a"), m("assistant", "<think>\nhm\n</think>\n\nWater."), m("user", "b")])),
+    ("thoughts after the question", dict(messages=[m("user", "a"), m("assistant", "Salt.", reasoning_content="taste\n")],
+                                         add_generation_prompt=False)),
+    ("a call and its result", dict(tools=TOOLS, messages=[
+        m("system", "Be brief."), m("user", "When?"), LOOK, m("tool", "06:12 & 18:40", tool_call_id="c1", name="tide")])),
+    ("calls answered", dict(tools=TOOLS, enable_thinking=False, messages=[
+        m("user", "When?"), m("assistant", "", tool_calls=[call("tide", {"port": "Brest"}), call("now", {})]),
+        m("tool", "06:12", tool_call_id="c1"), m("tool", "{\"time\": null}", tool_call_id="c2"), m("assistant", "At six."),
+        m("user", "Thanks.")])),
+    ("parts", dict(messages=[m("user", [{"type": "text", "text": "See "}, {"type": "text", "text": "this"}])])),
+]
+SCHEMAS = [{"type": "function", "function": {"name": "swim", "description": "Swim there.", "parameters": {
+    "type": "object", "required": ["to"], "properties": {
+        "to": {"type": "object", "required": ["lat"], "properties": {"lat": {"type": "number"}, "name": {"type": "string"}}},
+        "via": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "description": "In order"},
+        "speed": {"oneOf": [{"type": "integer", "default": 3}, {"type": "string"}]}, "flags": {"type": ["string", "null"]},
+        "deep": {"type": "boolean", "default": False}}}}},
+    {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {"type": "object", "properties": {}}}}]
 
 CASES = [
     ("thinking", "one question", dict(messages=[m("user", "Hello there, sea.\n\n")])),
@@ -97,41 +149,81 @@ CASES = [
     ("dated", "parts", dict(messages=[m("user", [{"type": "text", "text": "See "}, {"type": "image", "image": "x"},
                                                  {"type": "text", "text": "this"}]), m("developer", "skip me")])),
     ("dated", "no content", dict(messages=[m("user", None), m("user", 7), m("user", 7.0), m("user", True)])),
-]
+    ("channels", "types", dict(messages=TURNS, tools=SCHEMAS, model_identity="The sea.")),
+    ("channels", "thoughts before a call", dict(tools=SCHEMAS, messages=[
+        m("user", "When?"), m("assistant", None, thinking="which?", tool_calls=[call("now", {})]), m("tool", "6 \"am\"")])),
+    ("channels", "a last answer", dict(messages=[m("user", "a"), m("assistant", "b", thinking="c")],
+                                       add_generation_prompt=False)),
+    ("tagged", "the switch is there already", dict(messages=[m("user", "a /nothink")], enable_thinking=False)),
+    ("tagged", "a list of results", dict(messages=[m("user", "a"), m("tool", [{"output": "b"}, "c"])])),
+    ("declared", "names and images", dict(messages=[m("user", [{"type": "image", "image": "x"}, {"text": "?"}], name="Ada"),
+                                                    m("assistant", "A wave.")])),
+    ("roles", "documents", dict(messages=[m("user", "a")], documents=[{"doc_id": 7, "text": "Deep."}],
+                                controls={"length": "short"})),
+    ("parameters", "images", dict(messages=[m("user", [{"type": "image"}, {"text": "a"}, {"image_url": "x"}])],
+                                  number_images=True)),
+    ("parameters", "types", dict(messages=TURNS, tools=SCHEMAS)),
+] + [(template, name, chat) for template in ["channels", "tagged", "declared", "roles", "parameters"]
+     for name, chat in CONVERSATIONS]
 
 # expressions.txt: small programs with `s`, `n`, `x`, `l`, `d`, `o` and `messages`, where engines differ.
-VARIABLES = {"s": "  Ab cD\nef  ", "n": None, "x": 7.0, "l": [3, 1, 2], "d": {"b": 1, "a": [True, None, "q'"]},
+VARIABLES = {"s": "  Ab cD\nef  ", "n": None, "x": 7.0, "tiny": 1e-07, "huge": -2.5e+20, "l": [3, 1, 2], "d": {"b": 1, "a": [True, None, "q'"]},
              "o": [{"k": "p", "v": 1}, {"k": "q", "v": 2}, {"k": "p", "v": 3}]}
 EXPRESSIONS = (HERE / "expressions.txt").read_text().splitlines()
 
 
-def tokenizer(template):
+def tokenizer(tokens):
     text = json.loads(DEMO.read_text())
     first = max(t["id"] for t in text["added_tokens"]) + 1
-    text["added_tokens"] += [{"id": first + i, **t} for i, t in enumerate(TOKENS[template])]
+    text["added_tokens"] += [{"id": first + i, **t} for i, t in enumerate(tokens)]
     return Tokenizer.from_str(json.dumps(text))
 
 
-def main():
-    cases = []
-    for template, name, chat in CASES:
-        compiled = _compile_jinja_template((HERE / f"{template}.jinja").read_text())
-        chat = {"add_generation_prompt": True, "tools": None, **chat}
-        text = compiled.render(documents=None, strftime_now=NOW.strftime, **SPECIAL[template], **chat)
-        ids = tokenizer(template).encode(text, add_special_tokens=False).ids
-        # Where a message spells a control token, the reference takes it for one, and smoe does not.
-        spells = any(t["content"] in json.dumps(chat, ensure_ascii=False) for t in TOKENS[template])
-        cases.append({"template": template, "name": name, "chat": chat, "text": text, "ids": None if spells else ids})
-    expressions = []
-    for source in EXPRESSIONS:
-        try:
-            text = _compile_jinja_template(source).render(messages=TURNS, tools=None, documents=None,
-                                                          add_generation_prompt=True, **VARIABLES)
-        except (TypeError, jinja2.TemplateError):
-            text = None
-        expressions.append({"source": source, "text": text})
-    print(json.dumps({"variables": VARIABLES, "turns": TURNS, "expressions": expressions, "tokens": TOKENS, "special": SPECIAL, "now": 1770091506, "cases": cases}, ensure_ascii=False,
-                     indent=1))
+def render(source, chat, special):
+    """The prompt, or nothing where the template or the renderer refuses."""
+    chat = {"add_generation_prompt": True, "tools": None, "documents": None, **chat}
+    try:
+        return _compile_jinja_template(source).render(strftime_now=NOW.strftime, **special, **chat)
+    except (TypeError, AttributeError, jinja2.TemplateError):
+        return None
 
 
-main()
+def case(template, source, name, chat):
+    text = render(source, chat, SPECIAL[template])
+    # Where a message spells a control token, the reference takes it for one, and smoe does not.
+    spells = any(t["content"] in json.dumps(chat, ensure_ascii=False) for t in TOKENS[template])
+    ids = None if spells or text is None else tokenizer(TOKENS[template]).encode(text, add_special_tokens=False).ids
+    return {"template": template, "name": name, "chat": {"add_generation_prompt": True, **chat}, "text": text, "ids": ids}
+
+
+def expression(source):
+    try:
+        return _compile_jinja_template(source).render(messages=TURNS, tools=None, documents=None,
+                                                      add_generation_prompt=True, **VARIABLES)
+    except (TypeError, jinja2.TemplateError):
+        return None
+
+
+def main(folder):
+    if folder == HERE:
+        chosen, expressions = CASES, EXPRESSIONS
+    else:
+        names = sorted(path.stem for path in folder.glob("*.jinja"))
+        TOKENS.update({name: [token("<s>"), token("</s>")] for name in names})
+        SPECIAL.update({name: {"bos_token": "<s>", "eos_token": "</s>"} for name in names})
+        chosen, expressions = [(template, *conversation) for template in names for conversation in CONVERSATIONS], []
+    sources = {template: (folder / f"{template}.jinja").read_text() for template, _, _ in chosen}
+    parts = {
+        "variables": VARIABLES, "turns": TURNS, "now": 1770091506,
+        "tokens": {name: TOKENS[name] for name in sources}, "special": {name: SPECIAL[name] for name in sources},
+        "expressions": [{"source": source, "text": expression(source)} for source in expressions],
+        "cases": [case(template, sources[template], name, chat) for template, name, chat in chosen],
+    }
+    rows = []
+    for key, value in parts.items():
+        inner = ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) if isinstance(value, list) else None
+        rows.append(f'"{key}": ' + (f"[\n{inner}\n]" if inner else json.dumps(value, ensure_ascii=False)))
+    print("{\n" + ",\n".join(rows) + "\n}")
+
+
+main(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
