@@ -5,6 +5,7 @@ mod bench_kernel;
 mod chat;
 mod completions;
 mod diagnose;
+mod doctor;
 mod eval;
 mod export;
 mod gate;
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     Import(import::Import),
     Export(export::Export),
     Bench(bench::Bench),
+    Doctor(doctor::Doctor),
     TestQuant(test_quant::TestQuant),
     #[command(hide = true)]
     Synth(synth::Synth),
@@ -77,6 +79,7 @@ pub(crate) fn run(command: Command, ui: &Ui) -> anyhow::Result<Outcome> {
         Command::Import(it) => it.run(ui),
         Command::Export(it) => it.run(ui),
         Command::Bench(it) => it.run(ui),
+        Command::Doctor(it) => it.run(ui),
         Command::TestQuant(it) => it.run(ui),
         Command::Synth(it) => it.run(ui),
         Command::Completions(it) => it.run(ui),

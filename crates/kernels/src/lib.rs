@@ -15,6 +15,7 @@ mod int8;
 mod isa;
 mod matmul;
 mod matrix;
+pub mod selftest;
 mod simd;
 
 pub use compiled::{Compiled, compiled_for};

@@ -16,6 +16,7 @@ pub(crate) const COMMANDS: [&str; 15] = [
     "import",
     "export",
     "bench",
+    "doctor",
     "test-quant",
     "synth",
     "completions",
@@ -33,6 +34,17 @@ fn help_ends_with_examples() {
     let listed = |command: &str| all.lines().any(|l| l.trim_start().starts_with(command));
     assert!(COMMANDS.iter().filter(|c| **c != "synth").all(|c| listed(c)), "{all}");
     assert!(!listed("synth"), "{all}");
+}
+
+#[test]
+fn the_doctor_finds_every_kernel_well() {
+    let json = smoe(&["doctor", "--json"]).expect(0).json();
+    assert_eq!(json["passed"], true, "{json}");
+    let kernels = json["kernels"].as_array().expect("a list");
+    let isas = json["isas"].as_array().expect("a list");
+    assert_eq!(kernels.len(), 3 * isas.len(), "each codec on each path");
+    let lines = smoe(&["doctor"]).expect(0).stdout;
+    assert!(lines.contains("int8 from exact, at most 0.01") && !lines.contains("FAILED"), "{lines}");
 }
 
 #[test]
