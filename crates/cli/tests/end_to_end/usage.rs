@@ -3,7 +3,7 @@
 use crate::process::smoe;
 
 /// Every command, the hidden ones too.
-pub(crate) const COMMANDS: [&str; 15] = [
+pub(crate) const COMMANDS: [&str; 16] = [
     "plan",
     "quantize",
     "run",
