@@ -13,6 +13,7 @@ use smoe_quantize::Control;
 use smoe_quantize::convert::{Presence, QuantizeOptions, TrunkStorage, quantize};
 use smoe_quantize::export::{Element, HfOptions, to_hf};
 use smoe_vault::VaultFile;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -83,6 +84,9 @@ fn check(name: &str, folder: &Path, scratch: &Path) {
         let faults = smoe_vault::verify(&vault, &mut |_, _| ()).expect("readable");
         assert!(faults.is_empty(), "{case}: {} faults", faults.len());
         check_trunk(&case, folder, &vault);
+        let file = VaultFile::open(&vault).expect("a vault");
+        let blobs: BTreeSet<_> = file.experts().iter().map(|record| file.read_blob(record).expect("a blob")).collect();
+        assert_eq!(blobs.len(), file.experts().len(), "{case}: two experts of random weights are one");
         let engine = open(&vault);
         assert_eq!(four_tokens(&engine), 4, "{case}");
         let said = logits(&engine, 12);

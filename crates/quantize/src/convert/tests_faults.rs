@@ -11,7 +11,11 @@ use crate::random::SplitMix64;
 use crate::synth::{self, Overrides, SynthOptions};
 use serde_json::Value;
 use smoe_codec::Codec;
+use smoe_codec::half::f16_to_f32;
 use smoe_engine::Routes;
+use smoe_model::role::Proj;
+use smoe_model::store::{ExpertMatrix, ExpertReader};
+use smoe_model::{Checkpoint, OpenOptions};
 use smoe_vault::{BlobLayout, VaultFile};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -371,12 +375,19 @@ fn a_dead_input_column_keeps_its_nearest_codes() {
     for tensor in tensors(&vault).iter().filter(|t| t["layer"] == 1 && t["projection"] != "down") {
         assert_eq!(tensor["dead_columns"], 1, "{tensor}");
     }
+    let checkpoint = Checkpoint::open(&source, &OpenOptions::default()).expect("a checkpoint");
+    let mut weights = vec![0.0; 64 * 128];
+    let at = ExpertMatrix { layer: 1, expert: 0, proj: Proj::Gate };
+    checkpoint.read_expert_rows(at, 0, &mut weights).expect("a matrix");
     let record = vault.expert(1, 0).expect("an expert");
     let blob = vault.read_blob(record).expect("a blob");
     let layout = BlobLayout::new(record.codecs, 128, 64, false).expect("a layout");
-    let codes = &blob[layout.codes(0)];
-    let column: Vec<u8> = codes.chunks(32).map(|row| row[70 / 4] >> (2 * (70 % 4)) & 3).collect();
-    assert!((0..4).all(|code| column.contains(&code)), "weights of every size: {column:?}");
+    let rows = blob[layout.codes(0)].chunks(32).zip(blob[layout.scales(0)].chunks(4)).zip(weights.chunks(128));
+    for (row, ((codes, scales), weights)) in rows.enumerate() {
+        let scale = f16_to_f32(u16::from_le_bytes([scales[2], scales[3]]));
+        let code = codes[70 / 4] >> (2 * (70 % 4)) & 3;
+        assert_eq!(code, smoe_codec::q2::code(weights[70], scale), "row {row}");
+    }
 }
 
 #[test]
