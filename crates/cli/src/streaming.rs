@@ -10,9 +10,9 @@ use smoe_engine::sources::expert_places;
 use smoe_engine::{Engine, EngineOptions, MemoryEstimate, VaultStore, machine_memory};
 use smoe_model::ModelSpec;
 use smoe_model::store::TensorStore;
-use smoe_stream::{Budget, Direct, Needs, Reads, StreamOptions, Streamed};
+use smoe_stream::{Budget, Direct, Key, Needs, Reads, StreamOptions, Streamed};
 use smoe_vault::VaultFile;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A context that is lowered to fit is not lowered further.
@@ -26,6 +26,47 @@ const SHARE: f64 = 0.9;
 pub(crate) struct Streaming {
     source: Arc<Streamed>,
     reads: Reads,
+    /// The file beside the vault that remembers which experts were used most, and which vault that was.
+    hot: Hot,
+    /// Experts that it had read at the start.
+    warmed: usize,
+}
+
+/// Which experts a vault's runs used most, in a small file beside it. Only a hint: one that is missing, of another vault or
+/// cannot be read costs time and nothing else.
+struct Hot {
+    path: PathBuf,
+    vault: String,
+}
+
+impl Hot {
+    fn of(path: &Path, file: &VaultFile) -> Self {
+        let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
+        let header = file.index().header;
+        Self {
+            path: path.with_file_name(format!("{name}.hot.json")),
+            vault: format!("{:016x}", header.manifest_checksum),
+        }
+    }
+
+    fn read(&self) -> Vec<Key> {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        let json: Value = serde_json::from_str(&text).unwrap_or_default();
+        if json["vault"] != self.vault.as_str() {
+            return Vec::new();
+        }
+        let key = |pair: &Value| {
+            let (layer, expert) = (pair[0].as_u64()?, pair[1].as_u64()?);
+            Some((usize::try_from(layer).ok()?, u32::try_from(expert).ok()?))
+        };
+        json["experts"].as_array().into_iter().flatten().filter_map(key).collect()
+    }
+
+    fn write(&self, experts: &[Key]) -> std::io::Result<()> {
+        let partial = self.path.with_extension("json.tmp");
+        std::fs::write(&partial, json!({ "vault": self.vault, "experts": experts }).to_string())?;
+        std::fs::rename(partial, &self.path)
+    }
 }
 
 /// Opens a vault within `--ram`, or within what the machine has free.
@@ -134,7 +175,12 @@ fn stream(path: &Path, budget: u64, options: &EngineOptions, ui: &Ui) -> anyhow:
     ));
     let engine = Engine::new(&store, Box::new(Arc::clone(&source)), options)?;
     file.check_unread()?;
-    Ok((engine, Streaming { source, reads }))
+    let hot = Hot::of(path, &file);
+    let warmed = source.warm(&hot.read());
+    if warmed > 0 {
+        ui.note(format_args!("{warmed} experts that were used most are being read ({})", hot.path.display()));
+    }
+    Ok((engine, Streaming { source, reads, hot, warmed }))
 }
 
 impl Streaming {
@@ -151,8 +197,16 @@ impl Streaming {
             "misses": traffic.misses,
             "reads": traffic.reads,
             "read_bytes": traffic.read_bytes,
+            "warmed": self.warmed,
             "wait_seconds": traffic.waited.as_secs_f64(),
         })
+    }
+
+    /// Remembers which experts were used most, for the next run.
+    pub(crate) fn remember(&self, ui: &Ui) {
+        if let Err(error) = self.hot.write(&self.source.hottest()) {
+            ui.note(format_args!("note: {}: {error}; the next run starts cold", self.hot.path.display()));
+        }
     }
 
     /// What was read, in a line.

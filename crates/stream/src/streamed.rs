@@ -178,6 +178,30 @@ impl Streamed {
         }
     }
 
+    /// Experts by falling use: what another run over the same vault should read first.
+    #[must_use]
+    pub fn hottest(&self) -> Vec<Key> {
+        lock(&self.shared.cache).policy.hottest()
+    }
+
+    /// Begins to read experts, in this order, until the budget is full; gives how many. Those that the vault does not have
+    /// are passed over: a list from elsewhere is a hint. Nothing is counted as used.
+    pub fn warm(&self, keys: &[Key]) -> usize {
+        let mut cache = lock(&self.shared.cache);
+        let mut begun = 0;
+        for &key in keys {
+            let Ok(place) = self.place(key) else { continue };
+            if cache.started(&key).is_some() {
+                continue;
+            }
+            if cache.bytes + place.record.length > self.options.budget {
+                break;
+            }
+            begun += usize::from(matches!(self.begin(&mut cache, key, place), Ok(Some(_))));
+        }
+        begun
+    }
+
     fn place(&self, (layer, id): Key) -> Result<&ExpertPlace, EngineError> {
         let place = self.places.get(layer).and_then(|layer| layer.get(id as usize));
         place.ok_or_else(|| EngineError::Spec(format!("layer {layer} has no expert {id}")))

@@ -112,7 +112,31 @@ fn an_expert_is_read_at_most_once_a_chunk() {
         }
     }
     let (traffic, _) = reads(2 * all, 1);
-    assert!(traffic.reads <= count && traffic.reads == traffic.misses, "{traffic:?}");
+    // What was expected may be there before it is asked for: a read without a miss.
+    assert!(traffic.reads <= count && traffic.reads >= traffic.misses, "{traffic:?}");
+}
+
+/// What a run used most is what another one reads first, as far as its budget goes; and it is then there.
+#[test]
+fn a_warm_start_reads_what_was_used_most() {
+    let vault = vault();
+    let (largest, all) = sizes(&vault);
+    let open = |budget| {
+        let drive = Direct::open(&vault.path).expect("the vault");
+        streamed(&on(Box::new(drive)), &StreamOptions::new(budget))
+    };
+    let (engine, source) = open(2 * all);
+    let wanted = logits(&engine, 8).expect("logits");
+    let mut hot = source.hottest();
+    assert_eq!(hot.len() as u64, source.traffic().reads);
+    hot.insert(0, (99, 7)); // Another model's: passed over.
+    let (engine, source) = open(2 * all);
+    assert_eq!(source.warm(&hot), hot.len() - 1);
+    assert!(logits(&engine, 8).expect("logits") == wanted);
+    let traffic = source.traffic();
+    assert_eq!(traffic.reads, hot.len() as u64 - 1, "nothing is read twice: {traffic:?}");
+    let (_, source) = open(3 * largest);
+    assert_eq!(source.warm(&hot), 3, "as many as fit");
 }
 
 /// A drive with a fault in every read of a blob.

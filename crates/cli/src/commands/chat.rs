@@ -71,6 +71,9 @@ impl Chat {
             }
         }
         editor.save();
+        if let Some(streaming) = &opened.streaming {
+            streaming.remember(ui);
+        }
         ui.object(&conversation.to_json())?;
         Ok(Outcome::Done)
     }

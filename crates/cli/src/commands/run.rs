@@ -74,6 +74,7 @@ impl Run {
         note(generation, opened.engine.context(), ui);
         if let Some(streaming) = &opened.streaming {
             ui.note(streaming.describe());
+            streaming.remember(ui);
         }
         ui.object(&json!({
             "prompt_ids": prompt,
