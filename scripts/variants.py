@@ -183,7 +183,9 @@ def edit(config, what):
     keys = sorted(k for k in config if k not in ("model_type", "architectures", "transformers_version"))
     key = keys[pick % len(keys)]
     value = config[key]
-    if kind == "remove":
+    if isinstance(value, dict) and value and (kind == "change" or pick % 3):
+        edit(value, what)
+    elif kind == "remove":
         del config[key]
     elif kind == "null":
         config[key] = None
@@ -195,8 +197,6 @@ def edit(config, what):
         config[key] = value * 1.5 + 1e-4
     elif isinstance(value, list) and value:
         config[key] = value[::-1]
-    elif isinstance(value, dict) and value:
-        edit(value, what)
     else:
         raise NoCase("nothing to change")
     what.append(key)
@@ -274,7 +274,8 @@ def plan(family, seed, spent):
         yield case(name, change)
     while True:
         for kind in ("remove", "null", "change"):
-            yield case(f"{kind} a key", {}, [kind, rng.randrange(1 << 20)])
+            name = rng.choice(["plain", rng.choice(sorted(all_options.keys() - spent))])
+            yield case(f"{name}, {kind} a key", all_options[name], [kind, rng.randrange(1 << 20)])
         for _ in range(3):
             names = rng.sample(sorted(all_options.keys() - spent), rng.randint(2, 4))
             merged = {}

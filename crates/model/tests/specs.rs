@@ -430,6 +430,7 @@ fn null_is_refused_where_a_missing_key_means_something_else() {
         ("qwen3_next", "norm_topk_prob"),
         ("gpt_oss", "attention_bias"),
         ("granitemoe", "position_embedding_type"),
+        ("minimax_m2", "partial_rotary_factor"),
         ("lfm2_moe", "tie_word_embeddings"),
         ("lfm2_moe", "use_expert_bias"),
         ("ernie4_5_moe", "tie_word_embeddings"),

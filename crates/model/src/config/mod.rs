@@ -106,6 +106,8 @@ pub(crate) enum Absent {
     Required,
     /// The mechanism is not there.
     Off,
+    /// As `Off`, and null is another value, which is not supported.
+    OffUnlessNull,
     /// As `Means`, and null says that the mechanism is not there.
     MeansOrOff(Lit, &'static str),
     /// An error, unless the other field is set: it says the same in another way.
@@ -141,6 +143,11 @@ pub(crate) const fn need(name: &'static [&'static str], field: Field) -> Key {
 /// A key without which the mechanism is not there.
 pub(crate) const fn may(name: &'static [&'static str], field: Field) -> Key {
     Key { names: name, field, absent: Absent::Off }
+}
+
+/// A key without which another says the same, and which null would overrule.
+pub(crate) const fn may_not_null(name: &'static [&'static str], field: Field) -> Key {
+    Key { names: name, field, absent: Absent::OffUnlessNull }
 }
 
 /// A key with a documented default that null turns off.

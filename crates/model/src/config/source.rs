@@ -129,6 +129,9 @@ impl Table {
         let text = match (key.map(|key| key.absent), fixed) {
             (Some(Absent::Means(Lit::Bool(false) | Lit::Empty, _)), _) => return Ok(()),
             (Some(Absent::Means(value, _)), _) => format!("null is not what a missing key means ({value}); state it"),
+            (Some(Absent::OffUnlessNull), _) => {
+                "null is not what a missing key means; state it, or remove it".to_owned()
+            }
             (_, Some(fixed)) if !fixed.idle_null => format!("null is not supported; expected {}", fixed.expected()),
             _ => return Ok(()),
         };

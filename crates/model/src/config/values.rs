@@ -51,7 +51,7 @@ impl Values {
             return Ok(());
         }
         match key.absent {
-            Absent::Off => {
+            Absent::Off | Absent::OffUnlessNull => {
                 self.absent.insert(key.field, path(key.names[0]));
                 Ok(())
             }

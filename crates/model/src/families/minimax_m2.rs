@@ -3,7 +3,7 @@
 
 use super::family::{Arch, Family, Flag, Marks, NormalRule, PLAIN, SUM};
 use super::names;
-use crate::config::{Field, Lit, may, need, only, or, unless};
+use crate::config::{Field, Lit, may, may_not_null, need, only, or, unless};
 use crate::role::Part;
 use crate::spec::{QkNorm, RouterScore};
 
@@ -24,7 +24,8 @@ pub(super) const FAMILY: Family = Family {
             need(&["num_key_value_heads"], Field::KvHeads),
             need(&["head_dim"], Field::HeadDim),
             unless(&["rotary_dim"], Field::RotaryDim, Field::RopeParameters),
-            may(&["partial_rotary_factor"], Field::PartialRotary),
+            // Null keeps the library from the width in `rotary_dim`: it then rotates whole heads.
+            may_not_null(&["partial_rotary_factor"], Field::PartialRotary),
             may(&["attn_type_list"], Field::AttentionKinds),
             need(&["num_local_experts", "num_experts"], Field::Experts),
             need(&["num_experts_per_tok"], Field::TopK),
